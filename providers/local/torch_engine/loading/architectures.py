@@ -1,7 +1,7 @@
 """Which architectures run in batches, and what each has of its own: a row for each `model_type`.
 
 What transformers' modules show by themselves is not here: biases, norms of queries and keys,
-experts, windows, and what queries are turned by.
+experts, windows, keys and values of low rank, and what queries are turned by.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Architecture:
         norms_centred: norms take the mean away first.
         turns_neighbours: what turns together lies side by side in the files too.
         turned_first: queries and keys are normalised once they are turned.
-        fixed_by_alpha: frequencies that would depend on the length do not where they have an `alpha`.
+        fixed_by_alpha: with an `alpha`, dynamic frequencies do not depend on the length.
         turns_windows_only: layers without a window are not turned, where others have one.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
         gate: of its MLPs, where that is not the config's activation; of `UNGATED` where they have
@@ -187,7 +187,7 @@ def why_not(config: Any) -> str | None:
     """What keeps a model with this config from running in batches; None if nothing does."""
     text = config.get_text_config()
     if text.model_type not in ARCHITECTURES:
-        return f"its architecture '{text.model_type}' is none of {', '.join(sorted(ARCHITECTURES))}"
+        return f"its architecture '{text.model_type}' is none of those that share steps here"
     for rope in rope_parameters(text).values():
         is_fixed = ARCHITECTURES[text.model_type].fixed_by_alpha and rope.get("alpha")
         if rope["rope_type"] not in ROPE_TYPES and not is_fixed:

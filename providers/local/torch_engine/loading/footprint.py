@@ -36,10 +36,12 @@ class WeightCounts:
     Attributes:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
+        side: in that of what each layer takes of a token, which stays too.
     """
 
     all: int
     embedding: int
+    side: int = 0
 
 
 def footprint(
@@ -128,21 +130,29 @@ def count_weights(folder: Path) -> WeightCounts:
 
 def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
     """How many numbers there are, by how many each tensor of a name has."""
-    tables = [count for name, count in numbers.items() if name.endswith("embed_tokens.weight")]
-    return WeightCounts(sum(numbers.values()), max(tables, default=0))
+
+    def largest(end: str) -> int:
+        return max((count for name, count in numbers.items() if name.endswith(end)), default=0)
+
+    return WeightCounts(
+        sum(numbers.values()),
+        largest("embed_tokens.weight"),
+        largest("embed_tokens_per_layer.weight"),
+    )
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
     """What they take once they are loaded, in numbers of this kind."""
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
-    # The table stays in float32; where it is the head as well, that is one more, and quantized.
-    table = counts.embedding * dtype.itemsize
+    # The tables stay in float32; where one is the head as well, that is one more, and quantized.
+    table = (counts.embedding + counts.side) * dtype.itemsize
+    products = counts.all - counts.side
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
-        layers = counts.all - counts.embedding
+        layers = products - counts.embedding
         return int(table + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
-    return int(table + counts.all * {"float16": 2, "int8": INT8_BYTES}[quantization])
+    return int(table + products * {"float16": 2, "int8": INT8_BYTES}[quantization])
 
 
 def cache_bytes(
@@ -158,10 +168,7 @@ def cache_bytes(
     What is free, of which a share would be otherwise, depends on who else is loaded at the moment.
     """
     text = architecture.get_text_config()
-    heads = text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    token = text.num_hidden_layers * 2 * kv_heads * head_dim * dtype.itemsize
+    token = cached_numbers(text) * dtype.itemsize
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
@@ -169,3 +176,20 @@ def cache_bytes(
         # In whole blocks, of which the last is rarely full.
         allowed = min(allowed, config.max_sequences * (min(known) + 16) * token)
     return max(int(allowed), int(16 * token))
+
+
+def cached_numbers(text: Any) -> int:
+    """How many numbers a token of a model with this text config takes in the KV cache."""
+    layers = text.num_hidden_layers - (getattr(text, "num_kv_shared_layers", None) or 0)
+    rank = getattr(text, "kv_lora_rank", None)
+    if rank:
+        return int(layers * (rank + text.qk_rope_head_dim))
+    # Where layers differ, the config has one for each.
+    own = getattr(text, "per_layer_config", None)
+    return sum(_cached_numbers(own[at] if own else text) for at in range(layers))
+
+
+def _cached_numbers(layer: Any) -> int:
+    heads = layer.num_attention_heads
+    keys = getattr(layer, "num_key_value_heads", None) or heads
+    return int(2 * keys * (getattr(layer, "head_dim", None) or layer.hidden_size // heads))

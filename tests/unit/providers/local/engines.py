@@ -360,6 +360,11 @@ STOP_TOKENS = [0, 2]
 def reference(folder: Path, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
     """What transformers' own `generate` makes of each prompt, greedily, in float32."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return replies_of(model, prompts, max_tokens)
+
+
+def replies_of(model: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """As `reference`, of a model that is loaded."""
     made = []
     for prompt in prompts:
         ids = torch.tensor([list(prompt)])

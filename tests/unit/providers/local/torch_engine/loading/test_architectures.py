@@ -20,6 +20,9 @@ REPOSITORY = Path(__file__).parents[6]
 
 TAKE_PICTURES = {
     "gemma3": {},
+    # It says of each layer what it has.
+    "gemma4": {},
+    "llama4": {},
     "llava": {},
     "mistral3": {},
     # So many of a head's pairs turn by time, height and width, which for text are the same.
