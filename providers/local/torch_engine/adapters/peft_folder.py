@@ -150,6 +150,12 @@ class AdapterReader:
                 " supported"
             )
         decoder, config = self.decoder, self.config()
+        are_one = getattr(config, "attention_k_eq_v", False) and layer.window is None
+        if are_one and module == "self_attn.k_proj":
+            raise ValueError(
+                f"it adapts keys that are values too (layers.{number}.{module}), which is not"
+                " supported"
+            )
         own = decoder.heads_of(layer)
         hidden, heads = decoder.embedding.shape[1], own.queries * own.size
         keys = own.keys * own.size if layer.looks_at is None else 0

@@ -195,7 +195,7 @@ def why_not(config: Any) -> str | None:
     if len(rope_lengths(text)) > 1:
         return "its rotary embeddings change at several lengths"
     gate = gate_of(text)
-    if gate in UNGATED:
+    if ARCHITECTURES[text.model_type].gate in UNGATED:
         if text.hidden_act != gate:
             return f"its activation is '{text.hidden_act}'"
     elif gate == CLAMPED_SWIGLU:
