@@ -33,6 +33,9 @@ _WILDCARD = re.compile(r"[*?\[]")
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 """Those of a reply that is one JSON object."""
 
+GUARDRAILS_HEADER = "x-llama-compat-guardrails"
+"""Names the checks that have hidden something, in the request or in a whole reply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:

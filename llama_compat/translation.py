@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec import structs
 
 from llama_compat.dialects.base import (
+    HOSTED_SETTING,
     HOSTED_TOOLS,
     TOOL_GRAMMAR,
     EmbeddingTranslation,
@@ -180,7 +181,9 @@ async def answer_generation(
     toolbox = call.toolbox
     streams = [
         looped(later_turn, request, toolbox, None if guard is None else screen)
-        if toolbox is not None and isinstance(request, ChatCompletionRequest) and request.hosted
+        if toolbox is not None
+        and isinstance(request, ChatCompletionRequest)
+        and (request.hosted or request.approved)
         else turn(request)
         for request in requests
     ]
@@ -444,7 +447,9 @@ def honoured(
     fit = target.fit if generates else None
     fitted = Fitted()
     # A client that has tools of its own goes on with these.
-    wishes = WISHES | {HOSTED_TOOLS, TOOL_GRAMMAR} if "tools" in asked.values() else WISHES
+    wishes = WISHES | {HOSTED_SETTING}
+    if "tools" in asked.values():
+        wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
     if fit is not None:
         fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
         if gone := {*fitted.adapted, *fitted.dropped}:

@@ -67,7 +67,8 @@ class ToolCall(Struct, frozen=True, tag="tool_call"):
     """A call that the model asks for.
 
     `arguments_json` is the text as the model wrote it; `arguments` is what it parses to.
-    `thought_signature` is sealed reasoning that the vendor wants back with the call.
+    `thought_signature` is sealed reasoning that the vendor wants back with the call. `server_tool`
+    is the label of an MCP server and its own name for the tool, where the call was of one of its.
     """
 
     call_id: str
@@ -75,14 +76,17 @@ class ToolCall(Struct, frozen=True, tag="tool_call"):
     arguments: dict[str, Any]
     arguments_json: str
     thought_signature: str | None = None
+    server_tool: tuple[str, str] | None = None
 
 
 class UnparseableToolCall(Struct, frozen=True, tag="unparseable_tool_call"):
-    """A call whose arguments are not a JSON object; the text is kept so that nothing is lost."""
+    """A call whose arguments are not a JSON object; the text is kept so that nothing is lost.
+    `server_tool` as in `ToolCall`."""
 
     call_id: str
     tool_name: str
     arguments_json: str
+    server_tool: tuple[str, str] | None = None
 
 
 AnyToolCall = ToolCall | UnparseableToolCall

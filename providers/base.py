@@ -203,6 +203,11 @@ class Provider:
         """How many tokens `model` (the provider's name) holds, if known."""
         return None
 
+    def inputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` (the provider's name) reads, of `llama_compat.catalog.facts.INPUTS`; None
+        where only the catalogue may know."""
+        return None
+
     def discovered_models(self) -> Sequence[str]:
         """The models that the vendor itself listed last, by its own names; none unless asked to
         look."""

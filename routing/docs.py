@@ -17,12 +17,11 @@ from typing import Any, Required, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
-from fastapi.staticfiles import StaticFiles
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from routing.error_schemas import ERROR_OF_TAG, ERROR_SCHEMAS, OPENAI_ERROR
-from routing.page.files import HEADERS
+from routing.page.files import HEADERS, Assets
 from routing.page.schema_sharing import share
 
 _REF_TEMPLATE = "#/components/schemas/{model}"
@@ -59,7 +58,7 @@ def add_docs(app: FastAPI) -> None:
     They are files of the package `fastapi-offline`.
     """
     assets = importlib.resources.files("fastapi_offline") / "static"
-    app.mount(ASSETS_PATH, StaticFiles(directory=str(assets)), name="docs-assets")
+    app.mount(ASSETS_PATH, Assets(Path(str(assets)), {}), name="docs-assets")
     html, headers = _PAGE.read_text("utf-8"), {**HEADERS, "content-security-policy": _POLICY}
 
     @app.get("/docs", include_in_schema=False)

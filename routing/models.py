@@ -330,19 +330,28 @@ class ModelTable:
         """What is told of a model: what one of its targets does, the model does."""
         facts = [each.facts for each in targets]
         ends = latest(each.shutdown for each in facts)
+        reads, makes = _any_of(facts, "input"), _any_of(facts, "makes")
+        if reads is None and (own := _read_by(targets)) is not None:
+            reads, makes = own, makes or ("text",)
         return ModelInfo(
             public_id,
             self._created,
             targets[0].provider.id,
             room,
             _most(each.output for each in facts),
-            _any_of(facts, "input"),
-            _any_of(facts, "makes"),
+            reads,
+            makes,
             None if ends is None else ends.isoformat(),
             None if adapter is None else adapter.base,
             # Where it lies on this machine is nobody's business.
             None if adapter is None else adapter.name,
         )
+
+
+def _read_by(targets: Sequence[LiveTarget]) -> tuple[str, ...] | None:
+    """What targets read by themselves, of which no catalogue knows."""
+    found = [each.provider.inputs(each.target.model) or () for each in targets]
+    return tuple(kind for kind in INPUTS if any(kind in each for each in found)) or None
 
 
 def _goes_by_prefix(route: Route) -> bool:

@@ -230,6 +230,9 @@ UNKNOWN = ""
 HOSTED_TOOLS = "hosted_tools"
 """The name there of tools that the API's own vendor runs, such as its web search."""
 
+HOSTED_SETTING = "hosted_setting"
+"""The name there of a setting of such a tool that this server, where it runs it, does not know."""
+
 TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from llama_compat.dialects.anthropic_messages.seals import NOBODYS
 from llama_compat.guardrails.settings import Place
+from llama_compat.wire.json_fields import to_raw
 
 Visit = Callable[[Place, str], str]
 """Told of a text and of where it stands; what is to be there instead."""
@@ -32,7 +33,13 @@ _RESULTS = ("_result", "_output")
 _RESULT_ROLES = ("tool", "function")
 _RESULT_MEMBERS = frozenset({"functionResponse", "function_response"})
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{64,}")
+_BASE64 = re.compile(
+    r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|T2dnU|SUQz)[A-Za-z0-9+/=_-]{24,}"
+    r"|[A-Za-z0-9+/=_-]{1024,}"
+)
+"""A file in base64: one that begins as PNG, JPEG, GIF, WebP and WAV, PDF, Ogg or MP3 do, or is
+longer than any key for an API, which may be all that a member called `data` has."""
+
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
 
 _LARGE_NUMBER = 1_000_000
@@ -94,7 +101,7 @@ def _place_of(member: str, kind: str, place: Place) -> Place:
 
 
 def _is_no_text(text: str, name: str) -> bool:
-    if name in _FILES and len(text) >= 64 and _BASE64.fullmatch(text):
+    if name in _FILES and _BASE64.fullmatch(text):
         return True
     return text.startswith("data:") and _DATA_URL.match(text) is not None
 
@@ -150,6 +157,25 @@ def said_in(value: Any, place: Place, name: str = "") -> Iterator[tuple[Place, s
         for member, each in value.items():
             if member not in _FRAME and member not in SEALS:
                 yield from said_in(each, _place_of(member, kind, place), member)
+
+
+def has_twins(raw: bytes, value: Any) -> bool:
+    """Whether an object in JSON has two members of the same name, of which one was read and the
+    other is what another reader may go by (RFC 8259, section 4).
+
+    Args:
+        raw: the JSON.
+        value: what it was decoded to.
+    """
+    return _strings(raw) > _strings(bytes(to_raw(value)))
+
+
+def _strings(raw: bytes) -> int:
+    """How many quotes begin or end a string in JSON."""
+    if b"\\" not in raw:
+        return raw.count(b'"')
+    raw = raw.replace(b"\\\\", b"")
+    return raw.count(b'"') - raw.count(b'\\"')
 
 
 def is_text(value: Any) -> bool:

@@ -15,7 +15,7 @@ from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import END, Checks, Sought
-from llama_compat.guardrails.documents import is_text, mapped, said_in
+from llama_compat.guardrails.documents import has_twins, is_text, mapped, said_in
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
@@ -346,7 +346,7 @@ class Guard:
             if name in _PROMPTS and not is_text(value):
                 self.undecided("input")
             new = mapped(value, "input", visit, name)
-            if new is not value:
+            if new is not value or has_twins(bytes(raw), value):
                 changed[name] = to_raw(new)
         return {**fields, **changed} if changed else fields
 
@@ -545,6 +545,7 @@ def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
     if arguments == call.arguments_json:
         return call
     other = parse_tool_call(call.call_id, call.tool_name, arguments)
+    other = structs.replace(other, server_tool=call.server_tool)
     if isinstance(other, ToolCall) and isinstance(call, ToolCall):
         return structs.replace(other, thought_signature=call.thought_signature)
     return other

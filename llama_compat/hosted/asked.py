@@ -1,13 +1,83 @@
-"""What two APIs say of the server's tools in the same way: domains, and where the user is."""
+"""What several APIs say of the server's tools in the same way: domains, where the user is, how much
+is wanted; and what is not known here of what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
 
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, wrong_type
+from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.vocabulary import kind_of
 
 _PLACES = ("city", "region", "country", "timezone")
+
+_WEB = frozenset(
+    {"name", "filters", "allowed_domains", "blocked_domains", "max_uses", "cache_control"}
+)
+
+_READ: Mapping[str, frozenset[str]] = {
+    "web_search": _WEB | {"user_location", "search_context_size"},
+    "web_fetch": _WEB | {"max_content_tokens", "citations"},
+    "file_search": frozenset({"vector_store_ids", "max_num_results", "filters", "ranking_options"}),
+    "mcp": frozenset(
+        {
+            "server_label",
+            "server_url",
+            "connector_id",
+            "authorization",
+            "headers",
+            "allowed_tools",
+            "require_approval",
+            "mcp_server_name",
+            "default_config",
+            "configs",
+            "cache_control",
+        }
+    ),
+}
+"""The settings of each kind of tool that are read, in OpenAI's words and Anthropic's."""
+
+_USUAL: Mapping[str, tuple[Any, ...]] = {
+    "external_web_access": (True,),
+    "response_inclusion": ("full",),
+    "search_content_types": (["text"],),
+    "use_cache": (True,),
+}
+"""Values of others that ask for what is so anyway; of all others those do that are empty."""
+
+
+def unread_settings(tool: Mapping[str, Any], path: str) -> Iterator[str]:
+    """The paths of the settings of a tool that are not known here, where it is one that a server
+    runs."""
+    named = tool.get("type")
+    kind = kind_of(named) if isinstance(named, str) else None
+    if kind is None:
+        return
+    for name, value in tool.items():
+        if name == "type" or name in _READ[kind] or value is None:
+            continue
+        if value in _USUAL[name] if name in _USUAL else not value:
+            continue
+        if name == "allowed_callers" and isinstance(value, list) and "direct" in value:
+            continue
+        yield f"{path}.{name}"
+
+
+ContextSize = Literal["low", "medium", "high"]
+
+
+def parse_context_size(value: Any, path: str) -> ContextSize:
+    """`search_context_size`, which may be missing.
+
+    Raises:
+        APIError: 400, it is none.
+    """
+    if value is None:
+        return "medium"
+    if value not in ("low", "medium", "high"):
+        raise invalid_parameter(path, f"'{path}' must be 'low', 'medium' or 'high'.")
+    return cast(ContextSize, value)
 
 
 def parse_texts(value: Any, path: str) -> tuple[str, ...]:
@@ -21,6 +91,28 @@ def parse_texts(value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise wrong_type(f"{path}[{index}]", "a string")
     return tuple(texts)
+
+
+def servers_named(tools: Any, servers: Any) -> Iterator[tuple[str, str]]:
+    """The labels and URLs of the MCP servers that a request names, malformed ones aside.
+
+    Args:
+        tools: its `tools`, of which those of the type `mcp` name one in the Responses API.
+        servers: its `mcp_servers`, as the Messages API has them.
+    """
+    named = [
+        (each.get("server_label"), each.get("server_url"))
+        for each in (tools if isinstance(tools, list) else ())
+        if isinstance(each, dict) and each.get("type") == "mcp"
+    ]
+    named += [
+        (each.get("name"), each.get("url"))
+        for each in (servers if isinstance(servers, list) else ())
+        if isinstance(each, dict)
+    ]
+    for label, url in named:
+        if isinstance(label, str):
+            yield label, url if isinstance(url, str) else ""
 
 
 def parse_location(value: Any, path: str) -> str | None:

@@ -16,9 +16,9 @@ from msgspec import Struct, structs
 from llama_compat.errors import APIError
 from llama_compat.events import Collector, add_usage
 from llama_compat.fan_out import Events
-from llama_compat.hosted.citations import Citer
 from llama_compat.hosted.parts import ReplyPart
-from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta, Source
+from llama_compat.hosted.shown import Shown
+from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, Source
 from llama_compat.once import Once
 from llama_compat.types import (
     EMPTY_PARTS,
@@ -26,17 +26,15 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     Content,
-    Delta,
     ImageContent,
     Message,
+    MessagePart,
     StopReason,
     StreamComplete,
     StreamEvent,
     StreamProgress,
     StreamStart,
     TextContent,
-    TextDelta,
-    ToolCallDelta,
     ToolChoice,
     ToolDefinition,
     ToolResponseMessage,
@@ -77,6 +75,11 @@ class OpenTools(Protocol):
         """What the client is shown of where the tools come from."""
         ...
 
+    def name_of(self, label: str, name: str) -> str | None:
+        """What the model calls the tool `name` of the MCP server `label`; None where it is not
+        among these."""
+        ...
+
     def begun(self, call: AnyToolCall) -> HostedCall:
         """The call as it is shown before it runs; one that waits for the user's word is not run."""
         ...
@@ -106,7 +109,8 @@ class HostedToolbox(Protocol):
 
     @property
     def stays_here(self) -> bool:
-        """Whether no vendor may run them, as what they need is here: vector stores."""
+        """Whether no vendor can run them, as what they need is here: vector stores, and MCP servers
+        of the template."""
         ...
 
     @property
@@ -191,12 +195,12 @@ class _Loop:
         self._is_withheld = False
         self._to_list: list[HostedCall] = []
         self._names = {each.tool_name for each in tools.definitions}
-        self._messages: list[Message] = list(request.messages)
+        self._messages: list[Message] = [_renamed(each, tools) for each in request.messages]
         self._usages: list[Usage] = []
         self._sources: list[Source] = []
         self._run_so_far = 0
         self._has_run = False
-        self._shown = _Shown(self._names, self._sources)
+        self._shown = Shown(self._names, self._sources)
 
     async def run(self) -> Events:
         """The events."""
@@ -350,10 +354,13 @@ class _Loop:
             each.call_id for each in self._messages if isinstance(each, ToolResponseMessage)
         }
         calls = [call for call in calls if call.call_id not in answered]
-        gone = [call for call in calls if call.tool_name not in self._names]
+        there = [
+            call for call in calls if call.server_tool and self._tools.name_of(*call.server_tool)
+        ]
+        gone = [call for call in calls if call not in there]
         none = HostedCall("", "mcp", "", status="failed", output="There is no such tool any more.")
         self._answer(gone, {call.call_id: none for call in gone})
-        return [call for call in calls if call.tool_name in self._names]
+        return there
 
     async def _ran(self, calls: Sequence[AnyToolCall]) -> Events:
         """The events of `calls`, run side by side; what they gave is among the messages then."""
@@ -449,91 +456,19 @@ class _Loop:
         return _failed(shown, "unavailable", "A guardrail has withheld what it gave.")
 
 
-class _Shown:
-    """What the client sees of all turns as one reply.
+def _renamed(message: Message, tools: OpenTools) -> Message:
+    """`message` with the calls of servers' tools under the names that these have now."""
+    if not isinstance(message, CompletionMessage):
+        return message
+    parts = [_renamed_call(each, tools) for each in message.parts]
+    return structs.replace(message, parts=tuple(parts)) if parts != [*message.parts] else message
 
-    Args:
-        names: of the server's tools.
-        sources: what they have found.
 
-    Attributes:
-        has_started: whether the reply has begun.
-        has_listed: whether it was shown where the tools come from.
-        has_called: whether the model has called a tool of the client's.
-    """
-
-    def __init__(self, names: set[str], sources: Sequence[Source]) -> None:
-        self._names = names
-        self._citer = Citer(sources)
-        self._parts: dict[int, int] = {}
-        self._next_part = 0
-        self._own: set[int] = set()
-        self._calls: dict[int, int] = {}
-        self._calls_before = 0
-        self._text_part = -1
-        self.has_started = False
-        self.has_listed = False
-        self.has_called = False
-
-    def new_part(self) -> int:
-        """The number of a part that begins."""
-        self._next_part += 1
-        return self._next_part - 1
-
-    def news(self, call: HostedCall, part: int) -> StreamProgress:
-        """The event of a call that the server runs."""
-        return StreamProgress(HostedCallDelta(call), part=part)
-
-    def of(self, event: StreamEvent, completed: int) -> Iterator[StreamEvent]:
-        """What the client sees of `event`, before which `completed` tokens were generated in
-        earlier turns."""
-        if isinstance(event, StreamStart):
-            if not self.has_started:
-                self.has_started = True
-                yield event
-            return
-        if isinstance(event, StreamComplete):
-            return
-        delta: Delta = event.delta
-        if isinstance(delta, ToolCallDelta):
-            delta_shown = self._call(delta)
-            if delta_shown is None:
-                return
-            delta = delta_shown
-        part = self._parts.get(event.part)
-        if part is None:
-            yield from self.end_text()
-            part = self._parts[event.part] = self.new_part()
-        tokens = event.completion_tokens
-        yield structs.replace(
-            event, delta=delta, part=part, completion_tokens=tokens and tokens + completed
-        )
-        if isinstance(delta, TextDelta):
-            self._text_part = part
-            for citation in self._citer.push(delta.text):
-                yield StreamProgress(CitationDelta(citation), part=part)
-
-    def _call(self, delta: ToolCallDelta) -> ToolCallDelta | None:
-        name = delta.tool_call.tool_name if delta.tool_call else delta.tool_name
-        if delta.index not in self._calls and (delta.index in self._own or name in self._names):
-            self._own.add(delta.index)
-            return None
-        index = self._calls.setdefault(delta.index, self._calls_before + len(self._calls))
-        self.has_called = True
-        return structs.replace(delta, index=index)
-
-    def end_text(self) -> Iterator[StreamEvent]:
-        """What the end of the part of text that is open makes whole."""
-        if self._text_part >= 0:
-            for citation in self._citer.finish():
-                yield StreamProgress(CitationDelta(citation), part=self._text_part)
-        self._text_part = -1
-
-    def ended(self) -> Iterator[StreamEvent]:
-        """A turn has ended: the parts of the next are others."""
-        yield from self.end_text()
-        self._calls_before += len(self._calls)
-        self._parts, self._calls, self._own = {}, {}, set()
+def _renamed_call(part: MessagePart, tools: OpenTools) -> MessagePart:
+    if not isinstance(part, AnyToolCall) or part.server_tool is None:
+        return part
+    name = tools.name_of(*part.server_tool)
+    return part if name is None else structs.replace(part, tool_name=name)
 
 
 def _waits(event: StreamEvent) -> bool:

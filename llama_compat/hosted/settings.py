@@ -92,7 +92,8 @@ class WebSearchSettings(_ToolSettings):
     """For `http` and `command`: where the answer has what is shown."""
 
     max_results: Annotated[int, Field(ge=1, le=50)] = 5
-    """Of one search."""
+    """Of one search; half as many where a request wants little (`search_context_size: low`), and
+    twice as many where it wants much."""
 
     max_uses: _Positive = 8
     """Searches for one reply, where the request does not say less."""
@@ -200,6 +201,11 @@ class MCPSettings(_ToolSettings):
         if len(set(labels)) < len(labels):
             raise ValueError("two of 'servers' have the same 'label'")
         return self
+
+    def own(self, label: str, url: str) -> MCPServerSettings | None:
+        """The template's server that a request means by a label, and a URL if it gives one."""
+        named = (each for each in self.servers if each.label == label)
+        return next((each for each in named if url in ("", each.url)), None)
 
 
 class FileSearchSettings(_ToolSettings):

@@ -27,6 +27,7 @@ class WebSearchTool(Struct, frozen=True, tag="web_search"):
         blocked_domains: none from these, nor from what is below them.
         location: where the user is, in words; None where nobody says.
         max_uses: how often, in this reply; None for as often as the server lets it.
+        context_size: how much of what is found is wanted.
     """
 
     name: str
@@ -34,6 +35,7 @@ class WebSearchTool(Struct, frozen=True, tag="web_search"):
     blocked_domains: tuple[str, ...] = ()
     location: str | None = None
     max_uses: int | None = None
+    context_size: Literal["low", "medium", "high"] = "medium"
 
 
 class WebFetchTool(Struct, frozen=True, tag="web_fetch"):

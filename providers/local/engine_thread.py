@@ -140,14 +140,22 @@ class EngineThread(Generic[S]):
 
     def _submit(self, sequence: S) -> None:
         with self._changed:
-            if self._closed:
-                raise shutting_down()
-            waiting = self._scheduler.waiting + len(self._arrived)
-            room = self.sequences - len(self._scheduler.running)
-            if waiting >= self._may_wait + max(0, room):
-                raise self._too_many(waiting)
+            self._check_waiting()
             self._arrived.append(sequence)
             self._changed.notify()
+
+    def _check_waiting(self, others: int = 0) -> None:
+        """See whether one more may wait, beside `others` that are not with the scheduler yet.
+
+        Raises:
+            APIError: 429; too many do. 503; the engine is stopped.
+        """
+        if self._closed:
+            raise shutting_down()
+        waiting = self._scheduler.waiting + len(self._arrived) + others
+        room = self.sequences - len(self._scheduler.running)
+        if waiting >= self._may_wait + max(0, room):
+            raise self._too_many(waiting)
 
     def _too_many(self, waiting: int) -> APIError:
         # A place is free when each of those that run now has made room for one that waits.

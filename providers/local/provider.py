@@ -52,7 +52,15 @@ from providers.local.engine import (
 )
 from providers.local.limits import check_token_ids, max_tokens
 from providers.local.models.defaults import with_defaults
-from providers.local.prompts.prompts import ChatPrompt, ControlTokens, chat_prompt, text_prompt
+from providers.local.pictures.fetching import PictureFetcher
+from providers.local.pictures.limits import PictureLimits
+from providers.local.prompts.prompts import (
+    ChatPrompt,
+    ControlTokens,
+    chat_prompt,
+    refuse_pictures,
+    text_prompt,
+)
 from providers.local.replies.call_rules import CallRules, before_reply, call_rules
 from providers.local.replies.grammar import Grammars
 from providers.local.replies.reply import text_events
@@ -100,6 +108,9 @@ class LocalConfig(ProviderConfig):
     """Where a control token such as `<|im_end|>` that a client's text spells out is that token, and
     not text like any other: in the prompts of `completions`, which are all that the model gets and
     may have been made from its template, in `all` texts, or in `none`."""
+
+    images: PictureLimits = PictureLimits()
+    """Which pictures a request may have, of models that take any."""
 
 
 def enough_for_each(max_step_tokens: int | None, info: ValidationInfo) -> int | None:
@@ -188,6 +199,7 @@ class LocalProvider(
         self._telling: set[str] = set()
         self._kv_caches: dict[str, int] = {}
         self._adapted = {each.id: each for model in models for each in model.adapters}
+        self._fetcher = PictureFetcher(self.config.images)
 
     # Start and stop -------------------------------------------------------------------------------
 
@@ -254,6 +266,7 @@ class LocalProvider(
         hosts, self._hosts = self._hosts, {}
         for each in hosts.values():
             await each.release()
+        await self._fetcher.close()
 
     def resident(self, model: str) -> Resident | None:
         """What is leased of `model`, where the memory is shared."""
@@ -400,6 +413,11 @@ class LocalProvider(
         known = None if host is None else host.context_length
         return self._wanted_context_length(model) if known is None else known
 
+    def inputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` reads, once it was loaded."""
+        host = self._host(model)
+        return None if host is None else host.inputs
+
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
@@ -472,7 +490,7 @@ class LocalProvider(
         request = structs.replace(request, sampling=sampling)
         rules = call_rules(request)
         check_token_ids(sampling, model)
-        prompt = await self._prompt(chat_prompt, model, request, rules, self.config.control_tokens)
+        prompt = await self._chat_prompt(model, request, rules)
         parser: CallingParser = reply_parser(model.tool_format, rules.tools, prompt=prompt.text)
         constraint = await self._chat_constraint(request, rules, prompt)
         if prompt.openings:
@@ -485,8 +503,10 @@ class LocalProvider(
             max_tokens=max_tokens(request, len(prompt.token_ids), model, "messages"),
             logprobs=request.logprobs,
             constraint=constraint,
-            marks=await self._marks(request, prompt.token_ids, model),
+            # Who is told of characters knows nothing of pictures between them.
+            marks=() if prompt.pictures else await self._marks(request, prompt.token_ids, model),
             adapter=await self._adapter(request.model),
+            pictures=prompt.pictures,
         )
         text = text_events(
             engine,
@@ -561,9 +581,7 @@ class LocalProvider(
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the model's chat template makes of the conversation."""
         model = self._engine(request.model).model
-        prompt = await self._prompt(
-            chat_prompt, model, request, call_rules(request), self.config.control_tokens
-        )
+        prompt = await self._chat_prompt(model, request, call_rules(request))
         return len(prompt.token_ids)
 
     def held_prompts(self, model: str) -> HeldPrompts | None:
@@ -588,6 +606,23 @@ class LocalProvider(
         thread = self._prompts(request.model)
         run = asyncio.get_running_loop().run_in_executor
         return await run(thread, _marked, mark, model, prompt_ids)
+
+    async def _chat_prompt(
+        self, model: LocalModel, request: ChatCompletionRequest, rules: CallRules
+    ) -> ChatPrompt:
+        """The prompt of a conversation, whose pictures are fetched."""
+        settings = (rules, self.config.control_tokens, self.config.images)
+        if not self._fetcher.is_needed(request.messages):
+            return await self._prompt(chat_prompt, model, request, *settings)
+        refuse_pictures(model, request.messages)
+
+        async def fetch_and_make() -> ChatPrompt:
+            messages = await self._fetcher.fetched(request.messages)
+            fetched = structs.replace(request, messages=messages, prepared=None)
+            return await self._prompt(chat_prompt, model, fetched, *settings)
+
+        prepared = request.prepared or Once()
+        return await prepared.get(lambda: asyncio.ensure_future(fetch_and_make()))
 
     async def _prompt(
         self,

@@ -167,9 +167,12 @@ class CacheScopes:
 
     def _whose(self, call: Call, route: Route, cache: ExactCache) -> Whose:
         owner = belongs_to(call.principal, cache.settings.share)
+        # What a tool has found for one key is not shown to one that may not have it run.
+        tools = call.principal.tools
+        may = () if tools is None else ("tools", *tools)
         if self._guardrails is None:
-            return (owner,)
-        return (owner, self._guardrails.told_apart(call, route))
+            return (owner, *may)
+        return (owner, self._guardrails.told_apart(call, route), *may)
 
     def _of(self, route: Route, cache: ExactCache, whose: Whose) -> CacheScope:
         known = self._scopes.get((route.name, whose))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from llama_compat.events import reply_events
-from llama_compat.exchange import Call, Recording, Reply
+from llama_compat.exchange import GUARDRAILS_HEADER, Call, Recording, Reply
 from llama_compat.off_loop import off_loop
 from llama_compat.types import (
     ImageDelta,
@@ -27,6 +27,10 @@ _FINISHED = (StopReason.end_of_turn, StopReason.end_of_message)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[StreamEvent]]).decode
+
+
+_KEPT = ("content-type", GUARDRAILS_HEADER)
+"""Headers that are a reply's own, whoever is given it."""
 
 
 def entry_of(call: Call, asked: CacheableCall, reply: Reply, body: bytes) -> Entry | None:
@@ -51,7 +55,6 @@ def entry_of(call: Call, asked: CacheableCall, reply: Reply, body: bytes) -> Ent
         return None
     if asked.written is None and said is None:
         return None
-    content_type = reply.headers.get("content-type")
     return Entry(
         asked.keys,
         asked.wire,
@@ -61,7 +64,7 @@ def entry_of(call: Call, asked: CacheableCall, reply: Reply, body: bytes) -> Ent
         pays_each_choice,
         choices,
         draws,
-        {} if content_type is None else {"content-type": content_type},
+        {name: reply.headers[name] for name in _KEPT if name in reply.headers},
         reply.dropped,
         reply.adapted,
         asked=asked,

@@ -82,8 +82,9 @@ class Server:
         if told["status"] != "ok":
             raise StatusError(f"The server at {self._url} is {told['status']}. Ask again later.")
         if "targets" not in told:
+            given = "The key that was given is none that opens this. " if self._headers else ""
             raise KeyWanted(
-                f"The server at {self._url} tells only those about its targets who have its"
+                f"{given}The server at {self._url} tells only those about its targets who have its"
                 " metrics_key, its admin_key or one of its api_keys: --api-key KEY, or the variable"
                 " OPENAI_API_KEY."
             )

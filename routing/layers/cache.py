@@ -202,9 +202,9 @@ class CacheLayer:
     ) -> Reply:
         is_kept = call.operation is not request.operation
         # A vendor knows the responses of a WebSocket on that alone; what is said of files comes of
-        # those of the key, and they change.
+        # those of the key, and they change; what a tool of a server does is done each time.
         of_a_socket = request.recall is not None and not is_kept
-        if control.no_store or of_a_socket or _searches_files(call):
+        if control.no_store or of_a_socket or _has_more_to_do(call):
             return _said(await self._next(request), "bypass")
         reading, asks = request.reading, self._scopes.asks
         if reading is None or place is None:
@@ -575,9 +575,12 @@ def _again_of(reply: Reply) -> Reply:
     )
 
 
-def _searches_files(call: Call) -> bool:
-    tools = call.fields.get("tools")
-    return tools is not None and b'"file_search"' in bytes(tools)
+def _has_more_to_do(call: Call) -> bool:
+    """Whether files are searched for a reply, or servers may be told to do something."""
+    if bytes(call.fields.get("mcp_servers", b"null")) not in (b"null", b"[]"):
+        return True
+    tools = bytes(call.fields.get("tools", b""))
+    return b'"file_search"' in tools or b'"mcp"' in tools
 
 
 def _said(reply: Reply, what: str) -> Reply:

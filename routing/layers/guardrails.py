@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
-from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.exchange import GUARDRAILS_HEADER, JSON_HEADERS, Call, Reply
 from llama_compat.guardrails.asked.pictures import pictures_in, pictures_of
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
@@ -40,9 +40,6 @@ from llama_compat.wire.json_fields import from_raw, to_raw
 from routing.layers.asking import Asking
 from routing.models import Route
 from routing.request import Handler, Request
-
-HEADER = "x-llama-compat-guardrails"
-"""Names the checks that have hidden something, in the request or in a whole reply."""
 
 _SPOKEN = frozenset({"chat", "completion", "transcription", "image"})
 """Kinds of calls in whose replies there is text."""
@@ -172,7 +169,7 @@ class GuardrailsLayer:
                 await reply.aclose()
                 raise
         if guard.hid:
-            reply.headers = {**reply.headers, HEADER: "redacted=" + ",".join(guard.hid)}
+            reply.headers = {**reply.headers, GUARDRAILS_HEADER: "redacted=" + ",".join(guard.hid)}
         return reply
 
 

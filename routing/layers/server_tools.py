@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from llama_compat.exchange import Call, Reply
+from llama_compat.hosted.asked import servers_named
 from llama_compat.hosted.file_search import stores_named
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import kind_of
@@ -27,7 +28,9 @@ WIRES = frozenset({"chat", "responses", "messages"})
 MostCost = Callable[[Route, Usage], int | None]
 """What a usage costs at most, in billionths of a dollar; None where nobody knows."""
 
-_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp)')
+_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp)|\\u00')
+"""One of these is in the JSON of `tools` where one is the server's: its name, or a letter of that
+written as an escape."""
 
 
 class ServerToolsLayer:
@@ -68,20 +71,24 @@ class ServerToolsLayer:
             call: that.
             route: where it goes.
             parts: where is kept what was done.
+
+        Raises:
+            APIError: 403, the key may not have one run.
         """
         if call.operation.name not in WIRES:
             return call
         tools = call.fields.get("tools", Raw(b""))
-        kinds, stores = await off_loop(memoryview(tools).nbytes, _asked, call.fields)
+        asked = await off_loop(memoryview(tools).nbytes, _asked, call.fields)
         stays_here = False
-        if stores and "file_search" in self._tools.known:
+        if asked.stores and "file_search" in self._tools.known:
             # A store that the key has not here may be the vendor's own.
             assert self._tools.vector_stores is not None
-            owned = await self._tools.vector_stores.stores.owned(call.principal.id, stores)
+            owned = await self._tools.vector_stores.stores.owned(call.principal.id, asked.stores)
             stays_here = bool(owned)
         toolbox = self._tools.for_call(
             call.principal,
-            kinds,
+            asked.kinds,
+            asked.servers,
             stays_here=stays_here,
             asks_users=call.operation.dialect.name == "responses",
             affords=partial(self._affords, route),
@@ -97,23 +104,32 @@ class ServerToolsLayer:
         return cost is None or cost < most * 1e9
 
 
-def _asked(fields: Mapping[str, Raw]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The kinds of tools that a request asks a server for, and the vector stores that it names."""
+class _Asked(NamedTuple):
+    """What a request asks a server for: kinds of tools, the ids of the vector stores that it names,
+    and the labels and URLs of MCP servers."""
+
+    kinds: frozenset[str]
+    stores: tuple[str, ...]
+    servers: tuple[tuple[str, str], ...]
+
+
+def _asked(fields: Mapping[str, Raw]) -> _Asked:
     found: set[str] = set()
-    stores: tuple[str, ...] = ()
+    tools: Any = None
     if _is_there(fields, "web_search_options"):
         found.add("web_search")
+    servers: Any = None
     if _is_there(fields, "mcp_servers"):
         found.add("mcp")
+        servers = from_raw(fields["mcp_servers"])
     if "tools" in fields and _NAMED.search(bytes(fields["tools"])):
-        tools: Any = from_raw(fields["tools"])
-        stores = stores_named(tools)
+        tools = from_raw(fields["tools"])
         for tool in tools if isinstance(tools, list) else ():
             named = tool.get("type") if isinstance(tool, dict) else None
             kind = kind_of(named) if isinstance(named, str) else None
             if kind is not None:
                 found.add(kind)
-    return frozenset(found), stores
+    return _Asked(frozenset(found), stores_named(tools), tuple(servers_named(tools, servers)))
 
 
 def _is_there(fields: Mapping[str, Raw], name: str) -> bool:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from routing.observability.request_line import LOG_FORMAT, JSONFormatter, RequestLine
@@ -45,6 +45,27 @@ def configure_logging() -> None:
     if not as_json:
         global _line
         _line = lambda line: handler.line(str(line))  # noqa: E731
+
+
+def link_requests(page: str) -> None:
+    """Have the id of each request that is logged lead to its own page, where the log is shown by a
+    terminal that may know links.
+
+    Args:
+        page: where the server's page is.
+    """
+    global _line
+    for handler in logging.getLogger().handlers:
+        formatter = handler.formatter
+        if isinstance(handler, QueuedLog) and isinstance(formatter, _Formatter):
+            if handler.knows_links:
+                formatter.page = page
+                _line = partial(_line_with_link, handler, page)
+            return
+
+
+def _line_with_link(handler: QueuedLog, page: str, line: RequestLine) -> None:
+    handler.line(line.linked(page))
 
 
 def log_line(line: RequestLine) -> None:
@@ -82,6 +103,12 @@ class QueuedLog(logging.Handler):
     def createLock(self) -> None:
         """Needs none: what threads do to the queue at once is one step each."""
         self.lock = None
+
+    @property
+    def knows_links(self) -> bool:
+        """Whether it is a terminal that shows links as such, or leaves them out."""
+        kind = os.environ.get("TERM", "dumb")
+        return os.isatty(self._descriptor) and kind not in ("dumb", "linux", "")
 
     def start(self) -> None:
         """Begin to write."""
@@ -180,10 +207,18 @@ class _Record(logging.LogRecord):
 
 
 class _Formatter(logging.Formatter):
-    """Time of day, level and message."""
+    """Time of day, level and message.
+
+    Attributes:
+        page: where the page is to which requests lead; None for no links.
+    """
+
+    page: str | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{time_of_day(record.created)} {record.levelname:7} {record.getMessage()}"
+        is_linked = self.page is not None and isinstance(record.msg, RequestLine)
+        message = record.msg.linked(self.page) if is_linked else record.getMessage()
+        line = f"{time_of_day(record.created)} {record.levelname:7} {message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return f"{line}\n{record.stack_info}" if record.stack_info else line

@@ -9,6 +9,7 @@ import json
 import logging
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, structs
@@ -53,6 +54,17 @@ class RequestLine(Struct, frozen=True):
             f"{self.request_id} POST {self.path} model={self.model} status={self.status or '-'}"
             f" {self.milliseconds:.0f} ms{tokens}{via}{outcome}"
         )
+
+    def linked(self, page: str) -> str:
+        """The same for a terminal, in which the id leads to the request's own page.
+
+        Args:
+            page: where the server's page is, as in `http://127.0.0.1:8321/`.
+        """
+        # https://gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda (OSC 8)
+        address = f"{page}#/requests/{quote(self.request_id, safe='')}"
+        link = f"\x1b]8;;{address}\x1b\\{self.request_id}\x1b]8;;\x1b\\"
+        return link + str(self).removeprefix(self.request_id)
 
     def fields(self) -> dict[str, Any]:
         """What there is of it, by name."""

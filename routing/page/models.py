@@ -14,7 +14,7 @@ from llama_compat.catalog.facts import latest
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.types import Usage
 from routing.auth import ADMIN
-from routing.health import engines_of
+from routing.health import engines_of, memory_of
 from routing.observability.records.ledger import Ledger
 from routing.observability.records.overview import traffic
 from routing.observability.records.prices import Prices
@@ -61,7 +61,8 @@ async def tell_models(request: HTTPRequest) -> dict[str, Any]:
     """Every model of the template: its names, facts, prices (dollars for a million tokens) and
     shut-down date, whose keys open it, and its targets with their weights, health and cooldowns.
     `requests` are those of the last five minutes, at all processes, by the records; everything else
-    of a target is as this process knows it, `in_flight_elsewhere` aside."""
+    of a target is as this process knows it, `in_flight_elsewhere` aside. `memory` is what models of
+    this process share, and where each is; none where the template shares none."""
     runtime = runtime_of(request)
     now = time.monotonic()
     prices = (runtime.ledger or Ledger(Prices(runtime.distribution))).prices
@@ -71,6 +72,7 @@ async def tell_models(request: HTTPRequest) -> dict[str, Any]:
         "object": "list",
         "data": [_model(route, runtime, prices, asked, types, now) for route in runtime.models],
         "engines": engines_of(runtime),
+        "memory": None if runtime.residency is None else memory_of(runtime.residency),
         "traffic_seconds": None if asked is None else TRAFFIC_SECONDS,
         "process": os.getpid(),
         "fleet": None if runtime.fleet is None else runtime.fleet.gateways,

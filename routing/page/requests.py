@@ -60,8 +60,9 @@ async def tell_requests(
     `since` and `until` are as in `7d`, `12h` or `2026-03-01`; `status` is 429, or `4xx`; `error` is
     the class of what went wrong, or `any`; `text` is in the id, the model or the error. `before` is
     the `number` of the last one of the page before, and with `after`, that of the first one, those
-    come that were recorded since then, the oldest first. `newest` is the number of the last record
-    of all, to go on from where none is like these. `names` are those of the keys.
+    come that were recorded since then, the oldest first. `newest` is the number to go on from with
+    `after`: that of the last record of all, or of the last one here where there are more of them.
+    `names` are those of the keys.
     """
     keys = runtime_of(request).keys
     try:
@@ -84,7 +85,8 @@ async def tell_requests(
         # What is written between the two is found by the next look.
         last = await newest_number(storage)
         if after is not None:
-            return last, await later(storage, chosen, after)
+            found = await later(storage, chosen, after)
+            return (found[-1].number if len(found) == MOST_FOUND else last), found
         return last, await newest(storage, chosen, limit, before)
 
     last, found = await recorded(request, find)

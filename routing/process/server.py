@@ -21,7 +21,7 @@ from routing.http.connection import Connection
 from routing.http.limits import Limits
 from routing.http.listener import Listener
 from routing.http.state import ServerState
-from routing.observability.logs import configure_logging
+from routing.observability.logs import configure_logging, link_requests
 from routing.process.reload import Reloader, log_models
 from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
 from routing.process.watched_file import WatchedFile
@@ -221,6 +221,9 @@ class _Server(uvicorn.Server):
         if self.started and sockets:
             where, page = _addresses(*sockets[0].getsockname()[:2])
             log.info("serving at %s/v1, its page at %s, its API at /docs; Ctrl-C ends", where, page)
+            served = self._app.runtime.distribution.server
+            if served.admin_key is not None and served.records is not None:
+                link_requests(page)
             log_models(self._app.runtime.distribution)
             self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
 

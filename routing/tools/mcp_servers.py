@@ -27,7 +27,7 @@ from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import encode_json
-from routing.tools.public_http import PublicTransport
+from routing.tools.public_http import BoundedTransport, PublicTransport
 from routing.tools.tool import Gave, ToolError
 
 # What a server says may be meant for the model alone, and its URL may have a key in it.
@@ -39,6 +39,9 @@ MAX_SCHEMA_BYTES = 64 * 1024
 MAX_DESCRIPTION = 8000
 MAX_TITLE = 1000
 MAX_IMAGES_BYTES = 4 << 20
+
+MAX_ANSWER_BYTES = 16 << 20
+"""Of one answer over HTTP: a list of tools with all their schemas, or a result with its images."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """What vendors take, where a resource is one."""
@@ -58,7 +61,6 @@ class MCPServers:
     def __init__(self, settings: MCPSettings, seconds: float) -> None:
         self._settings = settings
         self._seconds = seconds
-        self._own = {each.label: each for each in settings.servers}
 
     def server(self, asked: MCPTool, principal: Principal, *, asks_users: bool) -> MCPServer:
         """The server that a request asks for.
@@ -71,8 +73,8 @@ class MCPServers:
         Raises:
             APIError: 400, there is no such server; 403, it is not for this key.
         """
-        own = self._own.get(asked.label)
-        if own is not None and asked.url in ("", own.url):
+        own = self._settings.own(asked.label, asked.url)
+        if own is not None:
             if principal.tools == ():
                 raise tool_not_allowed(f"mcp.{asked.label}")
             if asked.authorization or asked.headers:
@@ -84,8 +86,6 @@ class MCPServers:
             return MCPServer(own, asked, principal, self._settings, self._seconds, asks_users)
         if not asked.url or not self._settings.from_requests:
             raise unknown_tool_server(asked.label)
-        if not principal.may_call("mcp_url"):
-            raise tool_not_allowed("mcp_url")
         if not asked.url.startswith(("http://", "https://")):
             raise invalid_parameter("tools", "An MCP server's URL begins with https:// or http://.")
         return MCPServer(None, asked, principal, self._settings, self._seconds, asks_users)
@@ -149,14 +149,17 @@ class MCPServer:
             )
             await running.enter_async_context(http)
             url = self._asked.url if own is None else own.url or ""
-            transport = streamable_http_client(url, http_client=http)
+            transport = streamable_http_client(
+                url, http_client=http, max_sse_event_size=MAX_ANSWER_BYTES
+            )
         return await running.enter_async_context(
             Client(transport, read_timeout_seconds=self._seconds, cache=None)
         )
 
     def _transport(self) -> httpx2.AsyncBaseTransport:
         guarded = self._own is None and not self._settings.allow_private_addresses
-        return PublicTransport() if guarded else httpx2.AsyncHTTPTransport()
+        transport = PublicTransport() if guarded else httpx2.AsyncHTTPTransport()
+        return BoundedTransport(transport, MAX_ANSWER_BYTES)
 
     def _headers(self) -> dict[str, str]:
         if self._own is not None:

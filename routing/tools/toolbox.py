@@ -152,6 +152,7 @@ class ServerTools:
         self,
         principal: Principal,
         kinds: frozenset[str],
+        servers: Sequence[tuple[str, str]] = (),
         *,
         stays_here: bool = False,
         asks_users: bool,
@@ -163,14 +164,27 @@ class ServerTools:
         Args:
             principal: who asks.
             kinds: of the tools that it asks for.
-            stays_here: whether no vendor may run them.
+            servers: the labels and URLs of the MCP servers that it names.
+            stays_here: whether no vendor can run them, as the files are here.
             asks_users: whether its API has a place for the user's word.
             affords: whether the model may be asked again after so much was used.
             parts: where is kept what was done.
+
+        Raises:
+            APIError: 403, the key may not have one of them run, be it here or by a vendor. What it
+                may call of a server of the template is seen to where that is connected to.
         """
-        return CallTools(
-            self, principal, kinds & self.known, stays_here, asks_users, affords, parts
-        )
+        kinds = kinds & self.known
+        if "mcp" in kinds:
+            mcp = self.settings.mcp
+            assert mcp is not None
+            others = [url for label, url in servers if mcp.own(label, url) is None]
+            stays_here = stays_here or len(others) < len(servers)
+            if any(others):
+                _check(principal, "mcp_url")
+        for kind in sorted(kinds - {"mcp"}):
+            _check(principal, kind)
+        return CallTools(self, principal, kinds, stays_here, asks_users, affords, parts)
 
 
 class CallTools:
@@ -218,23 +232,20 @@ class CallTools:
         """The tools that `request` asks for, for one reply to it.
 
         Raises:
-            APIError: 403, the key may not have one run; 400, there is no such server.
+            APIError: 403, no tool of a server is for the key; 400, there is no such server.
         """
         tools, principal, settings = self._tools, self._principal, self._tools.settings
         opened = ReplyTools({each.tool_name for each in request.tools})
         async with AsyncExitStack() as running:
             for asked in request.hosted:
                 if isinstance(asked, WebSearchTool) and settings.web_search is not None:
-                    _check(principal, "web_search")
                     assert tools.search is not None
                     opened.add(WebSearch(asked, settings.web_search, tools.search))
                 elif isinstance(asked, WebFetchTool) and settings.web_fetch is not None:
-                    _check(principal, "web_fetch")
                     assert tools.web is not None
                     is_known = opened.knows_url_of(request.messages)
                     opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known))
                 elif isinstance(asked, FileSearchTool) and settings.file_search is not None:
-                    _check(principal, "file_search")
                     assert tools.vector_stores is not None
                     search = FileSearch(asked, settings.file_search, tools.vector_stores, principal)
                     await search.check()
@@ -298,6 +309,14 @@ class ReplyTools:
     def names(self) -> set[str]:
         """All that is taken."""
         return self._taken | self._tools.keys()
+
+    def name_of(self, label: str, name: str) -> str | None:
+        """What the model calls the tool `name` of the MCP server `label`; None where there is no
+        such tool."""
+        for called, tool in self._tools.items():
+            if tool.kind == "mcp" and (tool.server, tool.name) == (label, name):
+                return called
+        return None
 
     def _shown(self, call: AnyToolCall) -> HostedCall:
         tool = self._tools[call.tool_name]

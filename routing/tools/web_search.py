@@ -16,6 +16,9 @@ from routing.tools.tool import Gave
 
 MAX_QUERY = 1000
 
+_SHARES = {"low": 0.5, "medium": 1.0, "high": 2.0}
+"""Of the results that a search gives, by how much of them a request wants."""
+
 
 class WebSearch:
     """The search, for one reply.
@@ -33,7 +36,7 @@ class WebSearch:
 
     def __init__(self, asked: WebSearchTool, settings: WebSearchSettings, backend: Backend) -> None:
         self._backend = backend
-        self._count = settings.max_results
+        self._count = max(1, round(settings.max_results * _SHARES[asked.context_size]))
         most = min(asked.max_uses or settings.max_uses, settings.max_uses)
         self._searches = Searches(most, MAX_QUERY)
         self._domains = Domains(asked.allowed_domains, asked.blocked_domains)

@@ -73,8 +73,21 @@ REQUEST = {
     ),
     "too_many_images": Row(
         "400",
-        "More images are to be fetched than `images.max_count`.",
+        "More images are to be fetched, or shown to a model in this process, than"
+        " `images.max_count`.",
         "Send fewer, or raise it.",
+    ),
+    "image_too_large": Row(
+        "400",
+        "An image for a model in this process has more pixels than `images.max_pixels`, or all of"
+        " them more bytes than `images.max_bytes`.",
+        "Send smaller ones, or raise it.",
+    ),
+    "invalid_image": Row(
+        "400",
+        "An image for a model in this process is torn, moves, has no pixels, is of a kind that is"
+        " not read, or of a shape that the model is shown none of.",
+        "Send it as a PNG, JPEG, WebP, BMP or GIF of one frame.",
     ),
     "invalid_image_url": Row(
         "400",

@@ -74,6 +74,18 @@ def _request(page: Page, server: ServerProcess) -> None:
     page.get_by_role("region", name="What became of it").wait_for()
 
 
+def _playground(page: Page, server: ServerProcess) -> None:
+    page.goto(f"{server.url}/#/playground")
+    page.get_by_label("Model").select_option("claude")
+    page.get_by_role("button", name="Compare with another model").click()
+    page.get_by_role("region", name="Side 2").get_by_label("Model").select_option("fast")
+    page.get_by_label("Message").fill("What is the capital of France?")
+    page.get_by_role("button", name="Send").click()
+    page.locator(".message.assistant .figures span").nth(5).wait_for()
+    page.get_by_role("button", name="Stop").wait_for(state="hidden")
+    page.evaluate("scrollTo(0, 0)")
+
+
 def _template(page: Page, server: ServerProcess) -> None:
     page.goto(f"{server.url}/#/template")
     area = page.get_by_role("textbox", name="The template's text")
@@ -88,6 +100,7 @@ VIEWS: dict[str, Callable[[Page, ServerProcess], None]] = {
     "keys": _keys,
     "models": _models,
     "overview": _overview,
+    "playground": _playground,
     "request": _request,
     "template": _template,
 }

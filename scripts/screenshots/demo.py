@@ -113,9 +113,28 @@ class Vendors(ServerThread):
             await runner.cleanup()
 
 
-async def _openai(request: web.Request) -> web.Response:
+SAID = "The capital of France is **Paris**, on the Seine: `48.86° N, 2.35° E`."
+PIECES = [SAID[at : at + 4] for at in range(0, len(SAID), 4)]
+
+
+async def _openai(request: web.Request) -> web.StreamResponse:
     body = await request.json()
     await asyncio.sleep(0.08)
+    if body.get("stream"):
+        shared = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1}
+        shared |= {"model": body["model"]}
+        deltas = [{"content": piece} for piece in PIECES]
+        usage = {"prompt_tokens": 14, "completion_tokens": len(PIECES), "total_tokens": 40}
+        events: list[Any] = [
+            {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+            for delta in deltas
+        ]
+        events += [
+            {**shared, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            {**shared, "choices": [], "usage": usage},
+        ]
+        lines = [f"data: {json.dumps(each)}\n\n" for each in events]
+        return await _streamed(request, [*lines, "data: [DONE]\n\n"], 0.012)
     message = {"role": "assistant", "content": "Good day! What can I do for you?"}
     return web.json_response(
         {
@@ -129,9 +148,48 @@ async def _openai(request: web.Request) -> web.Response:
     )
 
 
-async def _anthropic(request: web.Request) -> web.Response:
+async def _streamed(request: web.Request, events: list[str], seconds: float) -> web.StreamResponse:
+    """Events, with so much time between two."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for event in events:
+        await response.write(event.encode())
+        await asyncio.sleep(seconds)
+    return response
+
+
+async def _anthropic(request: web.Request) -> web.StreamResponse:
     body = await request.json()
     await asyncio.sleep(0.21)
+    if body.get("stream"):
+        begun = {"input_tokens": 14, "output_tokens": 1}
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+        message |= {"model": body["model"], "stop_reason": None, "usage": begun}
+        told: list[dict[str, Any]] = [
+            {"type": "message_start", "message": message},
+            {
+                "type": "content_block_start",
+                "index": 0,
+                "content_block": {"type": "text", "text": ""},
+            },
+            *(
+                {
+                    "type": "content_block_delta",
+                    "index": 0,
+                    "delta": {"type": "text_delta", "text": piece},
+                }
+                for piece in PIECES
+            ),
+            {"type": "content_block_stop", "index": 0},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                "usage": {"output_tokens": len(PIECES)},
+            },
+            {"type": "message_stop"},
+        ]
+        lines = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in told]
+        return await _streamed(request, lines, 0.02)
     return web.json_response(
         {
             "id": "msg_1",
@@ -214,9 +272,10 @@ def template(folder: Path, vendors: str) -> Path:
 def _tiny_model(folder: Path) -> str | None:
     try:
         from tests.tiny_models import make_model
+
+        return str(make_model(folder / "tiny"))
     except ImportError:
         return None
-    return str(make_model(folder / "tiny"))
 
 
 async def remember(path: Path) -> None:

@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 
+from tests.abuse.hostile_mcp import over_http
 from tests.abuse.watch import Seen
 from tests.clients.scripted_models import Asked, Said, ScriptedModels
 from tests.integration import wire
 from tests.integration.server_process import ServerProcess, running, write_template
+from tests.local_server import Handler, send, serving
 
 pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
 
 HOSTILE = Path(__file__).with_name("hostile_mcp.py")
 GOOD_LIST = ("asks", "wide", "hangs", "dies", "floods", "orders", "stubborn")
 NO_LIST = ("silent",)
+FAILING = ("hangs", "dies", "floods")
+BY_HTTP = ("vast", "zipped", "torn", "streams", "moves", "redirects")
 ODD_LIST = ("deep", "endless", "many", "names", "garbage")
 MAX_TOOLS, MAX_RESULT = 16, 4096
 
@@ -39,13 +43,33 @@ def vendor() -> Iterator[ScriptedModels]:
 
 
 @pytest.fixture(scope="module")
+def reached() -> list[str]:
+    """What was asked of the server that nobody should be led to."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def hostile(reached: list[str]) -> Iterator[str]:
+    def inside(handler: Handler) -> None:
+        reached.append(handler.path)
+        send(handler, 200, b"{}")
+
+    with (
+        serving(inside) as url,
+        serving(lambda handler: over_http(handler, f"{url}/latest/meta-data")) as hostile,
+    ):
+        yield hostile
+
+
+@pytest.fixture(scope="module")
 def served(
-    vendor: ScriptedModels, tmp_path_factory: pytest.TempPathFactory
+    vendor: ScriptedModels, hostile: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     servers = [
         {"label": each, "command": [sys.executable, str(HOSTILE), each]}
         for each in (*GOOD_LIST, *NO_LIST, *ODD_LIST)
     ]
+    servers += [{"label": each, "url": f"{hostile}/{each}/mcp"} for each in BY_HTTP]
     template = write_template(
         tmp_path_factory.mktemp("server") / "tools.yaml",
         server={
@@ -96,13 +120,32 @@ def test_a_server_harms_nobody(
         assert len(call["output"] or call["error"]) <= MAX_RESULT + 100
     if behaviour in GOOD_LIST:
         assert [tool["name"] for tool in listed["tools"]] == ["good"]
-        failed = behaviour in ("hangs", "dies", "floods")
-        assert [call["status"] for call in calls] == ["failed" if failed else "completed"]
+        status = "failed" if behaviour in FAILING else "completed"
+        assert [call["status"] for call in calls] == [status]
     if behaviour in NO_LIST:
         assert listed["error"]
     assert not [item for item in response["output"] if item["type"] == "function_call"]
     for tool in vendor.received[-1][1].get("tools") or ():
         assert 0 < len(tool["function"]["name"]) <= 64
+
+
+@pytest.mark.parametrize("behaviour", BY_HTTP)
+def test_a_server_over_http_harms_nobody(
+    served: ServerProcess,
+    reached: list[str],
+    unharmed: Callable[..., AbstractContextManager[Seen]],
+    behaviour: str,
+) -> None:
+    with unharmed(served, grows=100 << 20, holds=1.0):
+        response = ask(served, behaviour)
+    assert response["status"] == "completed"
+    listed, *others = response["output"]
+    if behaviour == "redirects":
+        assert listed["error"]
+    else:
+        assert [tool["name"] for tool in listed["tools"]] == ["good"]
+        assert [item["status"] for item in others if item["type"] == "mcp_call"] == ["failed"]
+    assert reached == []
 
 
 def test_no_process_is_left(served: ServerProcess) -> None:

@@ -189,6 +189,50 @@ def test_the_user_is_asked_first(client: openai.OpenAI, approve: bool) -> None:
         assert "did not let" in second.output_text
 
 
+def test_the_users_word_is_for_that_tool_under_whatever_name(client: openai.OpenAI) -> None:
+    mine: Any = {"type": "function", "name": "asking__add", "parameters": {"type": "object"}}
+    asked: Any = {"model": "m", "tools": [mine, mcp("asking")]}
+    first = client.responses.create(input='asking__add_2 {"a": 2, "b": 3}', **asked)
+    word: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[-1].id}
+    asked |= {"previous_response_id": first.id, "input": [{**word, "approve": True}]}
+    second = client.responses.create(**asked)
+    assert [(each.type, getattr(each, "output", "")) for each in second.output[1:-1]] == [
+        ("mcp_call", "The sum is 5.")
+    ]
+    # Without its server there is nothing to run, which the model is told of.
+    third = client.responses.create(**{**asked, "tools": [mine]})
+    assert "no such tool any more" in third.output_text
+
+
+def test_chat_completions_have_servers_too(client: openai.OpenAI) -> None:
+    said = client.chat.completions.create(
+        model="m",
+        messages=[{"role": "user", "content": 'web__add {"a": 2, "b": 3}'}],
+        tools=[mcp("web")],
+    )
+    assert (said.choices[0].message.content, said.choices[0].finish_reason) == (
+        "The sum is 5.",
+        "stop",
+    )
+
+
+def test_no_credentials_come_back(client: openai.OpenAI) -> None:
+    tool = mcp("x", server_url="https://127.0.0.1:9/", authorization="secret-1")
+    tool["headers"] = {"x-key": "secret-2"}
+    response = client.responses.create(model="m", input="list", tools=[tool])
+    kept = client.responses.retrieve(response.id)
+    for each in (response, kept):
+        assert "secret-" not in each.model_dump_json()
+        assert each.tools[0].server_label == "x"  # type: ignore[union-attr]
+
+
+def test_a_setting_that_is_not_known_is_named(client: openai.OpenAI) -> None:
+    reply = client.responses.with_raw_response.create(
+        model="m", input="list", tools=[mcp("web", server_description="Adds.")]
+    )
+    assert reply.headers["x-llama-compat-dropped"] == "tools[0].server_description"
+
+
 def test_other_apis_do_not_get_what_asks(server: ServerProcess) -> None:
     claude = anthropic.Anthropic(base_url=server.url, api_key=KEYS["all"], max_retries=0)
     message: Any = claude.beta.messages.create(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from llama_compat.hosted.vocabulary import (
     Citation,
@@ -22,6 +22,7 @@ from llama_compat.hosted.vocabulary import (
     server_tool_name,
 )
 from llama_compat.tools.calls import arguments_object_text, parse_tool_call
+from llama_compat.types import AnyToolCall
 
 CALLS = ("server_tool_use", "mcp_tool_use")
 RESULTS = (
@@ -173,10 +174,13 @@ def render_citation(citation: Citation) -> Block:
 # --------------------------------------------------------------------------------------------------
 
 
-def used_name(block: Mapping[str, Any]) -> str:
-    """What the model called the tool of a block of `CALLS`."""
-    name, server = str(block.get("name") or ""), block.get("server_name")
-    return server_tool_name(server, name) if isinstance(server, str) else name
+def parse_use(block: Mapping[str, Any], call: AnyToolCall) -> AnyToolCall:
+    """The call of a block of `CALLS`, which was read like one of a tool of the client's."""
+    server = block.get("server_name")
+    if not isinstance(server, str):
+        return call
+    name = server_tool_name(server, call.tool_name)
+    return structs.replace(call, tool_name=name, server_tool=(server, call.tool_name))
 
 
 def result_text(block: Mapping[str, Any]) -> tuple[str, bool]:

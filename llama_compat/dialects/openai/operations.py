@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.base import HOSTED_SETTING, Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.chat.hosted import unread_hosted
 from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
 from llama_compat.dialects.openai.chunks import withheld
 from llama_compat.dialects.openai.errors import render_error, render_stream_error
@@ -104,7 +105,8 @@ def required_model(fields: JSONFields) -> str:
 
 
 def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
-    return {name: name for name in parameters_set(body)}
+    asked = {name: name for name in parameters_set(body)}
+    return asked | dict.fromkeys(unread_hosted(body), HOSTED_SETTING)
 
 
 _EMBEDDINGS_ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from llama_compat.images import images_in
 from llama_compat.tools.formats.base import ToolFormat
 from llama_compat.types import (
     CompletionMessage,
     Content,
+    ImageContent,
     Message,
     SystemMessage,
     TextContent,
@@ -41,14 +43,16 @@ def plain_messages(
     }
     plain: list[Message] = []
     answers: list[str] = []
+    pictures: list[ImageContent] = []
     for message in messages:
         if isinstance(message, ToolResponseMessage):
             name = names.get(message.call_id, message.call_id)
             answers.append(tool_format.render_response(name, content_text(message.told)))
+            pictures += images_in(message.content)
             continue
         if answers:
-            plain.append(UserMessage("\n".join(answers)))
-            answers = []
+            plain.append(_answer(answers, pictures))
+            answers, pictures = [], []
         if isinstance(message, CompletionMessage) and message.tool_calls:
             calls = tool_format.render_calls(message.tool_calls)
             message = CompletionMessage.of(
@@ -58,9 +62,14 @@ def plain_messages(
             )
         plain.append(message)
     if answers:
-        plain.append(UserMessage("\n".join(answers)))
+        plain.append(_answer(answers, pictures))
     offer = _offer(tool_format, tools, tool_choice)
     return tuple(_with_offer(plain, offer)) if offer else tuple(plain)
+
+
+def _answer(answers: Sequence[str], pictures: Sequence[ImageContent]) -> UserMessage:
+    text = "\n".join(answers)
+    return UserMessage((TextContent(text), *pictures) if pictures else text)
 
 
 def _offer(

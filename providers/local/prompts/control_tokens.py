@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -23,13 +24,16 @@ from llama_compat.types import (
     AnyToolCall,
     CompletionMessage,
     Content,
+    ContentPart,
     ImageContent,
     Message,
     SystemMessage,
+    TextContent,
     ToolCall,
     ToolResponseMessage,
     UserMessage,
     content_text,
+    images_among,
 )
 
 WINDOW = 1 << 18
@@ -142,10 +146,14 @@ class Marker:
     def _content(self, content: Content) -> Content:
         if isinstance(content, str):
             return self.text(content)
-        if any(isinstance(part, ImageContent) for part in content):
-            return content  # it is refused anyway
         # One part may begin what the next one ends.
-        return self.text(content_text(content))
+        if not images_among(content):
+            return self.text(content_text(content))
+        parts: list[ContentPart] = []
+        for are_images, run in groupby(content, lambda part: isinstance(part, ImageContent)):
+            same = tuple(run)
+            parts += same if are_images else (TextContent(self.text(content_text(same))),)
+        return tuple(parts)
 
     def _call(self, call: AnyToolCall) -> AnyToolCall:
         marked = {

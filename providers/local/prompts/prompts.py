@@ -8,11 +8,13 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from msgspec import structs
 
 from llama_compat.dialects.openai.chat import render_tool
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, shutting_down
+from llama_compat.images import images_in
 from llama_compat.tools.formats import ToolFormat, plain_messages
 from llama_compat.types import (
     AnyToolCall,
@@ -23,6 +25,7 @@ from llama_compat.types import (
     ImageContent,
     Message,
     SystemMessage,
+    TextContent,
     ToolCall,
     ToolDefinition,
     ToolResponseMessage,
@@ -30,6 +33,9 @@ from llama_compat.types import (
     content_text,
 )
 from providers.local.limits import check_length, check_tokens
+from providers.local.pictures.files import PictureFile, picture_files
+from providers.local.pictures.limits import PictureLimits
+from providers.local.pictures.placing import Look, PlacedPicture, Vision, expanded, placed
 from providers.local.prompts.control_tokens import Marker, encode_pieces
 from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
 from providers.local.replies.call_rules import CallRules, call_openings
@@ -52,11 +58,13 @@ class ChatPrompt(NamedTuple):
         text: as it was written.
         token_ids: the same as tokens.
         openings: for each tool of which one has to be called: what the call begins with.
+        pictures: where they are among the tokens.
     """
 
     text: str
     token_ids: tuple[int, ...]
     openings: dict[str, str]
+    pictures: tuple[PlacedPicture, ...] = ()
 
 
 def chat_prompt(
@@ -64,6 +72,7 @@ def chat_prompt(
     request: ChatCompletionRequest,
     rules: CallRules,
     spoken: ControlTokens = "none",
+    limits: PictureLimits | None = None,
 ) -> ChatPrompt:
     """The conversation of `request` as the model's own chat template writes it.
 
@@ -74,10 +83,12 @@ def chat_prompt(
         request: the conversation.
         rules: what it says of tools.
         spoken: which control tokens clients may spell out.
+        limits: of its pictures, which have been fetched.
 
     Raises:
-        APIError: 400; there is no chat template, it can't write these messages, or they are too
-            long. 500; it had to be broken off. 503; the model is being stopped.
+        APIError: 400; there is no chat template, it can't write these messages, they are too long,
+            or a picture in them can't be shown to it. 500; it had to be broken off. 503; the model
+            is being stopped.
     """
     if not model.tokenizer.chat_template:
         raise APIError(
@@ -88,6 +99,7 @@ def chat_prompt(
         )
     size = sum(len(content_text(message.content)) for message in request.messages)
     check_length(size, request, model, "messages")
+    pictures = _pictures(model, request, limits or PictureLimits())
     marker = Marker(frozenset() if spoken == "all" else model.tokenizer.control_tokens)
     request = _marked(request, marker)
     template_tools = None
@@ -97,22 +109,28 @@ def chat_prompt(
         messages = _with_short_ids(request.messages, model.tool_format)
         offered = request.tools if rules.tools else ()
         template_tools = [render_tool(tool) for tool in offered] or None
-    pieces = marker.pieces(_rendered(model, render_messages(messages), template_tools))
+    pieces = marker.pieces(_rendered(model, messages, template_tools))
     text = "".join(pieces)
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
     check_length(len(text), request, model, "messages")
+    if pictures is not None:
+        pieces = expanded(pieces, pictures.vision.mark, pictures.looks)
     # The template writes the beginning-of-text token itself, where the model wants one.
     token_ids = _encode(model, pieces, request, "messages", add_special_tokens=False)
-    return ChatPrompt(text, token_ids or _beginning(model, "messages"), openings)
+    token_ids = token_ids or _beginning(model, "messages")
+    if pictures is None:
+        return ChatPrompt(text, token_ids, openings)
+    return ChatPrompt(text, token_ids, openings, placed(token_ids, *pictures))
 
 
 def _rendered(
     model: LocalModel,
-    messages: Sequence[dict[str, Any]],
+    messages: Sequence[Message],
     tools: Sequence[dict[str, Any]] | None,
 ) -> str:
     try:
-        return model.tokenizer.render_chat(messages, tools)
+        rendered = render_messages(messages, in_parts=wants_parts(model.tokenizer))
+        return model.tokenizer.render_chat(rendered, tools)
     except TemplateBrokenOff as error:
         said = f"The chat template of the model '{model.name}' had to be broken off: {error}."
         log.warning("%s", said)
@@ -130,6 +148,55 @@ def _rendered(
             "messages",
             f"The chat template of the model '{model.name}' can't render these messages: {error}",
         ) from error
+
+
+# Pictures -----------------------------------------------------------------------------------------
+
+
+class _Pictures(NamedTuple):
+    vision: Vision
+    files: list[PictureFile]
+    looks: list[Look]
+
+
+def refuse_pictures(model: LocalModel, messages: Sequence[Message]) -> None:
+    """Refuse pictures for a model that takes none.
+
+    Raises:
+        APIError: 400; there are some.
+    """
+    if model.vision is not None:
+        return
+    for index, message in enumerate(messages):
+        for place, part in enumerate(message.content if images_in(message.content) else ()):
+            if isinstance(part, ImageContent):
+                raise invalid_parameter(
+                    f"messages[{index}].content[{place}]",
+                    "This model takes text alone; leave the image out or choose a model that sees.",
+                    "unsupported_content",
+                )
+
+
+def _pictures(
+    model: LocalModel, request: ChatCompletionRequest, limits: PictureLimits
+) -> _Pictures | None:
+    """Those of a conversation, and how each comes into its prompt; None if there are none.
+
+    Raises:
+        APIError: 400; the model takes none, or not these, or not so many.
+    """
+    refuse_pictures(model, request.messages)
+    if model.vision is None or not any(images_in(each.content) for each in request.messages):
+        return None
+    files = picture_files(request.messages, limits)
+    looks: list[Look] = []
+    for each in files:
+        looks.append(model.vision.look(each))
+        check_tokens(sum(look.tokens for look in looks), request, model, "messages")
+    return _Pictures(model.vision, files, looks)
+
+
+# Text ---------------------------------------------------------------------------------------------
 
 
 def text_prompt(
@@ -287,11 +354,44 @@ def _short_id(call_id: str) -> str:
 # What chat templates read -------------------------------------------------------------------------
 
 
-def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as the dictionaries that chat templates expect.
+_parts_wanted: WeakKeyDictionary[Tokenizer, bool] = WeakKeyDictionary()
+
+_PROBE = "Is anybody there"
+
+
+def wants_parts(tokenizer: Tokenizer) -> bool:
+    """Whether the chat template reads what a message says as a list of parts, and as nothing else.
+
+    Most take a text, and a list of parts as well if the model takes pictures. SmolVLM's and some
+    others write nothing at all of a text. It is tried, once.
 
     Raises:
-        APIError: 400 for an image.
+        TemplateBrokenOff, RendererClosed: see `Tokenizer.render_chat`.
+    """
+    found = _parts_wanted.get(tokenizer)
+    if found is None:
+        found = not _writes(tokenizer, _PROBE) and _writes(
+            tokenizer, [{"type": "text", "text": _PROBE}]
+        )
+        _parts_wanted[tokenizer] = found
+    return found
+
+
+def _writes(tokenizer: Tokenizer, content: object) -> bool:
+    try:
+        return _PROBE in tokenizer.render_chat([{"role": "user", "content": content}], None)
+    except (RendererClosed, TemplateBrokenOff):
+        raise
+    except Exception:  # whatever a template has against it
+        return False
+
+
+def render_messages(messages: Sequence[Message], *, in_parts: bool = False) -> list[dict[str, Any]]:
+    """The messages as the dictionaries that chat templates expect.
+
+    Args:
+        messages: of the conversation.
+        in_parts: whether what each says is a list of parts, as it is where there are pictures.
     """
     tool_names = {
         call.call_id: call.tool_name
@@ -299,27 +399,25 @@ def render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if isinstance(message, CompletionMessage)
         for call in message.tool_calls
     }
-    return [
-        _render_message(message, f"messages[{index}]", tool_names)
-        for index, message in enumerate(messages)
-    ]
+    return [_render_message(message, tool_names, in_parts) for message in messages]
 
 
-def _render_message(message: Message, path: str, tool_names: dict[str, str]) -> dict[str, Any]:
-    text = _text_only(message.content, path)
+def _render_message(message: Message, tool_names: dict[str, str], in_parts: bool) -> dict[str, Any]:
+    content = _render_content(message.content, in_parts)
     rendered: dict[str, Any]
     match message:
         case SystemMessage():
             # Templates know no 'developer', which is OpenAI's newer word for the same.
-            return _named({"role": "system", "content": text}, message.name)
+            return _named({"role": "system", "content": content}, message.name)
         case UserMessage():
-            return _named({"role": "user", "content": text}, message.name)
+            return _named({"role": "user", "content": content}, message.name)
         case ToolResponseMessage():
-            text = _text_only(message.told, path)
-            rendered = {"role": "tool", "content": text, "tool_call_id": message.call_id}
+            content = _render_content(message.told, in_parts)
+            rendered = {"role": "tool", "content": content, "tool_call_id": message.call_id}
             return _named(rendered, tool_names.get(message.call_id))
         case CompletionMessage():
-            rendered = {"role": "assistant", "content": text or message.refusal or ""}
+            said = message.content or message.refusal or ""
+            rendered = {"role": "assistant", "content": _render_content(said, in_parts)}
             if message.unsealed_reasoning is not None:
                 rendered["reasoning_content"] = message.unsealed_reasoning
             if message.tool_calls:
@@ -340,13 +438,11 @@ def _named(rendered: dict[str, Any], name: str | None) -> dict[str, Any]:
     return rendered if name is None else {**rendered, "name": name}
 
 
-def _text_only(content: Content, path: str) -> str:
-    if not isinstance(content, str):
-        for index, part in enumerate(content):
-            if isinstance(part, ImageContent):
-                raise invalid_parameter(
-                    f"{path}.content[{index}]",
-                    "This model takes text alone; leave the image out or choose a model that sees.",
-                    "unsupported_content",
-                )
-    return content_text(content)
+def _render_content(content: Content, in_parts: bool) -> str | list[dict[str, str]]:
+    if not in_parts and not images_in(content):
+        return content_text(content)
+    parts = (TextContent(content),) if isinstance(content, str) else content
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, TextContent) else {"type": "image"}
+        for part in parts
+    ]

@@ -96,6 +96,7 @@ class EngineHost:
         opened: what runs; None while it is not loaded.
         resident: what is leased of it, where the memory is shared.
         context_length: how many tokens it holds, once it was loaded.
+        inputs: what it reads, likewise.
         adapters: the sources of those that are loaded with it.
     """
 
@@ -105,6 +106,7 @@ class EngineHost:
         self.opened: OpenedModel | None = None
         self.resident: Resident | None = None
         self.context_length: int | None = None
+        self.inputs: tuple[str, ...] | None = None
         self.adapters: Collection[str] = ()
         self._adapting = asyncio.Lock()
         self._footprint: Footprint | None = None
@@ -268,6 +270,7 @@ class EngineHost:
         if not isinstance(engine, Embedder | Reranker):
             grammars = Grammars(engine.model)
             self.context_length = engine.model.context_length
+            self.inputs = ("text",) if engine.model.vision is None else ("text", "image")
         prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         self.opened = OpenedModel(engine, prompts, grammars)
         return self._taken(engine)

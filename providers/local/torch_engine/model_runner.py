@@ -13,7 +13,14 @@ from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, gro
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
+from providers.local.torch_engine.pictures.in_sequence import PromptPart
+from providers.local.torch_engine.pictures.in_step import (
+    SeenRows,
+    looks_ahead,
+    positions_in_grid,
+)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
 class Runner(Protocol):
@@ -34,7 +41,7 @@ class Runner(Protocol):
 
 
 MakeStep = Callable[[torch.Tensor, torch.Tensor, Sequence[SequenceSpan]], ForwardStep]
-"""Makes a step of the tokens' positions and slots, `[tokens]` int64 each, and of their spans."""
+"""Makes a step of the tokens' positions and slots, and of their spans; see `Where`."""
 
 
 class PagedRunner:
@@ -77,6 +84,7 @@ class PagedRunner:
             fill_in(token_ids, chosen)
             step = self._make_step(*where)
             step.adapted = AdaptedRows.of(chunks, token_ids.device)
+            step.seen = SeenRows.of(chunks)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -113,7 +121,13 @@ class TorchSteps:
 
 
 class Where(NamedTuple):
-    """Where a step's tokens are; see `MakeStep`."""
+    """Where a step's tokens are.
+
+    Attributes:
+        positions: in their sequences, int64: `[tokens]`, or `[3, tokens]` where some are in grids.
+        slots: in the cache, `[tokens]` int64.
+        spans: of all of them.
+    """
 
     positions: torch.Tensor
     slots: torch.Tensor
@@ -143,7 +157,12 @@ def located(
         each, tokens = chunk.sequence, chunk.tokens
         end = each.computed + tokens
         each_alone = apart or tokens <= as_rows
-        if not each_alone:
+        if each.pictures is not None and looks_ahead(chunk):
+            for part in each.pictures.parts(each.computed, end):
+                spans += _spans_of(part, at, each, block_size, device, apart=apart)
+                at += part.end - part.start
+            each_alone = False
+        elif not each_alone:
             spans.append(SequenceSpan(at, tokens, end, each.blocks, block_size, device))
             at += tokens
         # As if each were another sequence's, so that all that decode are computed together: what
@@ -155,7 +174,37 @@ def located(
             at += 1
     *numbers, rows = flattened(chunks, block_size)
     token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
+    axes = positions_in_grid(chunks, numbers[1])
+    if axes is not None:
+        positions = torch.tensor(axes, device=device)
     return token_ids, rows, Where(positions, slots, spans)
+
+
+def _spans_of(
+    part: PromptPart,
+    at: int,
+    sequence: TorchSequence,
+    block_size: int,
+    device: torch.device,
+    *,
+    apart: bool,
+) -> list[SequenceSpan]:
+    """The spans of tokens that look at each other, or of some beside them; from the row `at` on."""
+    tokens = part.end - part.start
+    alone = apart and not part.is_whole
+    return [
+        SequenceSpan(
+            at + length - part.start - (1 if alone else tokens),
+            1 if alone else tokens,
+            length,
+            sequence.blocks,
+            block_size,
+            device,
+            copied=apart,
+            is_whole=part.is_whole,
+        )
+        for length in (range(part.start + 1, part.end + 1) if alone else (part.end,))
+    ]
 
 
 def fill_in(token_ids: torch.Tensor, chosen: torch.Tensor | None) -> None:
@@ -195,7 +244,10 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
         start, end, blocks = each.computed, each.computed + chunk.rows, each.blocks
         flat.token_ids.extend(each.token_ids[start : start + chunk.tokens])
         flat.token_ids.extend(chunk.guessed)
-        flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
+        if each.pictures is None:
+            flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
+        else:
+            flat.positions.extend(each.pictures.positions(start, end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size
             for place in range(start, end)

@@ -22,6 +22,9 @@ _NOT_PUBLIC = tuple(
     ipaddress.ip_network(each)
     for each in (
         "100.64.0.0/10",  # shared by a carrier's customers (RFC 6598)
+        # Azure's own, which tells a machine its secrets
+        # (https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16)
+        "168.63.129.16/32",
         "192.0.0.0/24",  # IETF's own
         "192.88.99.0/24",  # relays of 6to4, given up (RFC 7526)
         "2001::/23",  # IETF's own, Teredo with an IPv4 inside among them

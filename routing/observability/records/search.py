@@ -21,6 +21,9 @@ Parsed = TypeVar("Parsed")
 MOST_FOUND = 1000
 """So many are found at a time at most."""
 
+LOOKED_AT_TOGETHER = 50_000
+"""So many records one statement looks at: whoever else reads has their turn after it."""
+
 
 def parse_status(text: str) -> int:
     """`429`, or `4xx` for all from 400 to 499, as `RecordFilter.status` has it.
@@ -169,11 +172,37 @@ async def newest(
     Raises:
         StorageError: it can't be read.
     """
+    limit = min(limit, MOST_FOUND)
     conditions, values = _conditions(chosen)
-    if before is not None:
-        conditions.append("id < ?")
-        values.append(before)
-    return await _found(storage, conditions, values, "id DESC", limit)
+    lowest = 1
+    edge = await newest_number(storage) + 1 if before is None else before
+    found: list[Numbered] = []
+    is_bound = False
+    while len(found) < limit and edge > lowest:
+        begins = max(lowest, edge - LOOKED_AT_TOGETHER)
+        found += await _found(
+            storage,
+            [*conditions, "id >= ?", "id < ?"],
+            [*values, begins, edge],
+            "id DESC",
+            limit - len(found),
+        )
+        edge = begins
+        if not is_bound and len(found) < limit:
+            # Which numbers the time leaves is worth a look where they are not the newest.
+            is_bound = True
+            first, last = await _numbers(storage, chosen)
+            lowest, edge = first, min(edge, last + 1)
+    return found
+
+
+async def _numbers(storage: Storage, chosen: RecordFilter) -> tuple[int, int]:
+    """The least and the greatest number of the records of that time, which the index of times has
+    too; none is between 1 and 0."""
+    conditions, values = _conditions(RecordFilter(since=chosen.since, until=chosen.until))
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    [(first, last)] = await storage.fetch(f"SELECT MIN(id), MAX(id) FROM records{where}", *values)
+    return (int(first), int(last)) if last is not None else (1, 0)
 
 
 async def later(storage: Storage, chosen: RecordFilter, after: int) -> list[Numbered]:
@@ -311,8 +340,8 @@ def _conditions(chosen: RecordFilter) -> tuple[list[str], list[Any]]:
             add("error = ?", chosen.error)
     if chosen.text is not None:
         pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in chosen.text.lower()) + "%"
-        each = " OR ".join(
-            f"LOWER({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model", "message")
-        )
-        add(f"({each})", pattern, pattern, pattern)
+        each = " OR ".join(f"LOWER({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model"))
+        # Most have none.
+        said = "(message <> '' AND LOWER(message) LIKE ? ESCAPE '\\')"
+        add(f"({each} OR {said})", pattern, pattern, pattern)
     return conditions, values

@@ -2,6 +2,7 @@
 
 import { Failure, adminKey, ask } from "./api.js";
 import { button, element, openDialog } from "./dom.js";
+import { failure } from "./failure.js";
 import { keyForm } from "./key_form.js";
 import { WORDS } from "./strings.js";
 
@@ -29,14 +30,6 @@ export function explain(main, title, error, again) {
     main.replaceChildren(heading, failure(error), button(TEXT.again, again));
   }
 }
-
-export const failure = (error) =>
-  element(
-    "div",
-    { class: "failure", role: "alert" },
-    element("p", {}, error.message),
-    error.requestId && element("p", { class: "quiet" }, TEXT.request, " ", element("a", { href: `#/requests/${encodeURIComponent(error.requestId)}` }, element("code", {}, error.requestId))),
-  );
 
 /** A button that forgets the admin key. */
 export const leave = () => button(TEXT.forget, () => { adminKey.set(""); location.reload(); });

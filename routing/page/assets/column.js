@@ -4,6 +4,7 @@ import { Failure, ask, events } from "./api.js";
 import * as branches from "./branches.js";
 import { CHAT_PATH, Reply, requestOf } from "./chat.js";
 import { announce, button, element, labelled } from "./dom.js";
+import { failure } from "./failure.js";
 import { textOf } from "./handover.js";
 import { MessageView, shown } from "./message.js";
 import { RESPONSES_PATH, ResponseReply, asResponse, switchedOn, undecided } from "./responses.js";
@@ -213,33 +214,36 @@ export class Column {
       view.update(reply.message);
       this.#keepUp();
     };
-    let failure = null, stopped = false;
+    let failed = null, stopped = false, requestId = "";
     try {
       const response = await ask(isResponse ? RESPONSES_PATH : CHAT_PATH, { method: "POST", body, signal: this.#aborter.signal });
+      requestId = response.headers.get("x-request-id") ?? "";
       for await (const chunk of events(response, () => reply.isOver)) {
         reply.take(chunk);
         frame ||= requestAnimationFrame(draw);
       }
     } catch (error) {
       if (error.name === "AbortError") stopped = true;
-      else failure = error;
+      else failed = error;
     }
     cancelAnimationFrame(frame);
     this.#aborter = null;
     this.log.setAttribute("aria-busy", "false");
-    this.#end(view, reply, body, { failure, stopped });
+    // One that breaks off says no more than that.
+    if (failed instanceof Failure) failed.requestId ||= requestId;
+    this.#end(view, reply, body, { failed, stopped, requestId });
   }
 
-  #end(view, reply, body, { failure, stopped }) {
+  #end(view, reply, body, { failed, stopped, requestId }) {
     const { message } = reply;
     // A call that was cut off can't be answered.
-    const calls = failure || stopped ? [] : message.tool_calls.filter(Boolean);
+    const calls = failed || stopped ? [] : message.tool_calls.filter(Boolean);
     // Nor can items that have no end be sent again.
-    if (message.items && (failure || stopped)) delete message.items;
+    if (message.items && (failed || stopped)) delete message.items;
     const hasContent = message.content || message.reasoning || calls.length || message.items?.length;
-    const hasNothing = !hasContent && (failure || stopped);
+    const hasNothing = !hasContent && (failed || stopped);
     if (!hasNothing) {
-      const kept = { ...message, tool_calls: calls, model: body.model, figures: { ...reply.figures, stopped } };
+      const kept = { ...message, tool_calls: calls, model: body.model, figures: { ...reply.figures, stopped, requestId } };
       if ((body.response_format ?? body.text) && kept.content) kept.isJSON = isJSON(kept.content);
       this.messages.push(kept);
       view.update(kept, true, this.#decider(this.messages.length - 1));
@@ -249,7 +253,7 @@ export class Column {
       view.root.remove();
       if (branches.dropEmpty(this.kept)) this.#show();
     }
-    if (failure) this.#fail(failure);
+    if (failed) this.#fail(failed);
     else if (hasNothing) this.#fail(new Failure(t("column.stoppedEarly")));
     else announce(stopped ? t("column.stopped") : t("column.answered", { model: body.model }));
     this.#offerAnswers();
@@ -259,13 +263,8 @@ export class Column {
 
   #fail(error) {
     if (!(error instanceof Failure)) console.error(error);
-    const box = element(
-      "div",
-      { class: "failure", role: "alert" },
-      element("p", {}, error.message),
-      error.requestId && element("p", { class: "quiet" }, t("column.request"), element("code", {}, error.requestId)),
-      this.messages.at(-1)?.role !== "assistant" && button(t("column.again"), () => { box.remove(); this.#answer(); }),
-    );
+    const isOpen = this.messages.at(-1)?.role !== "assistant";
+    const box = failure(error, ...(isOpen ? [button(t("column.again"), () => { box.remove(); this.#answer(); })] : []));
     this.log.append(box);
   }
 

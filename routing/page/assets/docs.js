@@ -2,11 +2,17 @@
 
 import { Failure, apiKey, ask } from "./api.js";
 import { button, element } from "./dom.js";
+import { LANGUAGE } from "./formats.js";
 import { keyForm } from "./key_form.js";
 import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.docs;
 
+const nav = document.querySelector("nav");
+nav.setAttribute("aria-label", WORDS.page.views);
+nav.append(element("a", { href: ".#/playground" }, TEXT.back));
+document.documentElement.lang = LANGUAGE;
+document.title = `${TEXT.title} – llama_compat`;
 const main = document.getElementById("main");
 // Swagger UI has light colours alone.
 document.documentElement.dataset.theme = "light";
@@ -36,6 +42,8 @@ async function show() {
     defaultModelsExpandDepth: -1,
     presets: [globalThis.SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
+    // They stand below a heading of the first level.
+    onComplete: () => place.querySelectorAll("h3.opblock-tag").forEach((each) => each.setAttribute("aria-level", "2")),
     // What is tried out takes the key with it, as the page's own requests do.
     requestInterceptor: (request) => {
       if (apiKey.get() && !request.headers.authorization) request.headers.authorization = `Bearer ${apiKey.get()}`;

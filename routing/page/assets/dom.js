@@ -2,6 +2,13 @@
 
 import { WORDS } from "./strings.js";
 
+// What has no shape of its own, or turns the order of letters round, so that one name looks like another.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** Somebody's text as the page shows it: what nobody would see in it is spelt out, as in the terminal. */
+const plain = (text) =>
+  typeof text === "string" ? text.replace(HIDDEN, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`) : text;
+
 /**
  * A new element.
  * @param {string} tag
@@ -17,7 +24,7 @@ export function element(tag, attributes = {}, ...children) {
     else if (name === "value" || name === "checked") made[name] = value;
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((each) => each !== null && each !== undefined && each !== false));
+  made.append(...children.filter((each) => each !== null && each !== undefined && each !== false).map(plain));
   return made;
 }
 

@@ -1,10 +1,11 @@
 // Keys and teams: what each has used of what it may, and keys made, limited, rotated and revoked.
 
-import { attempt, download, explain, failure, leave } from "./admin.js";
+import { attempt, download, explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
 import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
+import { failure } from "./failure.js";
 import { badge, bar, spark, when } from "./figures.js";
 import { dollars, number } from "./formats.js";
 import { every } from "./looking.js";

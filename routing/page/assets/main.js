@@ -15,6 +15,8 @@ const TEXT = WORDS.page;
 
 const VIEWS = { "#/playground": playground, "#/overview": overview, "#/requests": requests, "#/models": models, "#/batches": batches, "#/keys": keys, "#/template": template };
 const FIRST = "#/playground";
+/** An empty page says that something is coming after so long. */
+const PATIENCE_MS = 300;
 const THEME_KEY = "llama-compat-theme";
 
 const main = document.getElementById("main");
@@ -55,6 +57,7 @@ async function show({ byPerson = true } = {}) {
   if (byPerson) main.focus();
   await ending;
   if (mine !== turn) return;
+  setTimeout(() => { if (!place.hasChildNodes()) place.append(element("p", { class: "quiet", role: "status" }, TEXT.waiting)); }, PATIENCE_MS);
   const end = await VIEWS[address](place, more);
   if (mine === turn) leave = end;
   else end();

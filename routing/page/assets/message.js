@@ -1,6 +1,7 @@
 // How a message looks: text, thoughts, calls, images, and how sure the model was of each token.
 
 import { announce, button, copy, element } from "./dom.js";
+import { requestLink } from "./failure.js";
 import { number, seconds } from "./formats.js";
 import { HostedCalls } from "./hosted.js";
 import { Markdown } from "./markdown.js";
@@ -94,6 +95,7 @@ export class MessageView {
     const { logprobs, content, figures, isJSON } = message;
     this.#foot.replaceChildren(
       ...words(figures, isJSON).map((each) => element("span", {}, each)),
+      figures.requestId ? requestLink(figures.requestId, t("message.request")) : "",
       content ? button(t("common.copy"), () => copy(content), { class: "small" }) : "",
     );
     if (logprobs?.length) this.#body.querySelector(":scope > .text")?.replaceWith(tokens(logprobs));

@@ -1,11 +1,12 @@
 // Models, and the targets that they lead to: how each is now, and what can be done to it.
 
-import { attempt, explain, failure, leave } from "./admin.js";
+import { attempt, explain, leave } from "./admin.js";
 import { Failure, askAdmin, operator } from "./api.js";
 import { drawn } from "./chart.js";
 import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
+import { failure } from "./failure.js";
 import { badge, bar, when } from "./figures.js";
-import { number, seconds } from "./formats.js";
+import { gigabytes, number, seconds } from "./formats.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
 
@@ -38,12 +39,14 @@ class Models {
     const you = element("input", { autocomplete: "name", maxlength: "60", value: operator.get(), oninput: () => operator.set(you.value.trim()) });
     this.count = element("p", { class: "quiet", role: "status" });
     this.note = element("p", { class: "quiet" });
+    this.memory = element("ul", { class: "cards memory", "aria-label": TEXT.memory });
     this.list = element("ul", { class: "entries models" });
     this.done = element("div", {});
     this.main.replaceChildren(
       element("div", { class: "row head" }, element("h2", {}, TEXT.title), leave()),
       element("div", { class: "row filters" }, labelled(TEXT.search, this.search), labelled(TEXT.you, you), this.count),
       this.note,
+      this.memory,
       element("section", {}, element("h3", { class: "for-readers" }, TEXT.models), this.list),
       this.done,
     );
@@ -58,7 +61,7 @@ class Models {
   }
 
   #show() {
-    const { data, engines, process, fleet, traffic_seconds: span } = this.told;
+    const { data, engines, memory, process, fleet, traffic_seconds: span } = this.told;
     const wanted = this.search.value.trim().toLowerCase();
     const found = data.filter((model) => !wanted ||
       [model.id, ...model.aliases, ...model.targets.map(({ id }) => id)].some((text) => text.toLowerCase().includes(wanted)));
@@ -66,38 +69,74 @@ class Models {
     if (this.count.textContent !== said) this.count.textContent = said;
     const note = [fleet ? TEXT.fleet(fleet) : TEXT.process(process), span && TEXT.traffic(span / 60)].filter(Boolean).join(" ");
     if (this.note.textContent !== note) this.note.textContent = note;
-    const rows = found.length ? found.map((model) => this.#row(model, engines)) : [element("li", { class: "quiet" }, TEXT.none)];
+    this.#showMemory(memory);
+    const rows = found.length ? found.map((model) => this.#row(model, engines, memory)) : [element("li", { class: "quiet" }, TEXT.none)];
     if (rows.length !== this.list.children.length || rows.some((row, place) => this.list.children[place] !== row)) this.list.replaceChildren(...rows);
   }
 
+  #showMemory(memory) {
+    const devices = Object.entries(memory?.devices ?? {});
+    const said = JSON.stringify(devices);
+    this.memory.hidden = devices.length === 0;
+    if (this.saidOfMemory === said) return;
+    this.saidOfMemory = said;
+    this.memory.replaceChildren(...devices.map(([device, { used, bound }]) =>
+      element("li", {}, element("p", {}, TEXT.memoryOf(device)), bar(TEXT.memoryOf(device), used, bound, TEXT.taken(used, bound)))));
+  }
+
   /** A model's entry; one that is the same is left alone, as somebody may be about to press a button. */
-  #row(model, engines) {
+  #row(model, engines, memory) {
     const its = engines.filter((engine) => model.targets.some((target) => isOf(engine, target)));
-    const said = JSON.stringify([rounded(model), its]);
+    const places = (memory?.models ?? []).filter((each) => model.targets.some((target) => isOf({ place: "", ...each }, target)));
+    const said = JSON.stringify([rounded(model), its, places.map(settled)]);
     const before = this.rows.get(model.id);
     if (before?.said === said) return before.row;
     const focused = before?.row.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
-    const row = this.#made(model, its);
+    const row = this.#made(model, its, places);
     this.rows.set(model.id, { said, row });
     if (focused) queueMicrotask(() => [...row.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused)?.focus({ preventScroll: true }));
     return row;
   }
 
-  #made(model, engines) {
+  #made(model, engines, places) {
     const total = model.targets.reduce((sum, { requests }) => sum + (requests ?? 0), 0);
     return element("li", { class: "model" },
       element("div", { class: "what-it-is" },
         element("h4", {}, model.id),
         element("p", { class: "badges" }, model.aliases.length > 0 && badge(TEXT.alias(model.aliases)), model.targets.length > 1 && model.balance && badge(TEXT.balance[model.balance])),
         element("p", { class: "quiet" }, facts(model)),
-        element("p", { class: "quiet" }, open(model.open_to))),
+        element("p", { class: "quiet" }, open(model.open_to)),
+        places.length > 0 && this.#loading(model, places)),
       element("div", { class: "spread" },
         lines(model, total),
         element("ul", { class: "targets", "aria-label": TEXT.targetsOf(model.id) },
-          ...model.targets.map((target) => this.#target(model, target, total, engines.find((engine) => isOf(engine, target)))))));
+          ...model.targets.map((target) => this.#target(model, target, total, {
+            engine: engines.find((engine) => isOf(engine, target)),
+            place: places.find((each) => isOf({ place: "", ...each }, target)),
+          })))));
   }
 
-  #target(model, target, total, engine) {
+  /** What loads a model that shares memory, and takes it out. */
+  #loading(model, places) {
+    const is = (...states) => places.some(({ state }) => states.includes(state));
+    const named = (text) => ({ class: "small", "aria-label": `${text} ${model.id}` });
+    return element("p", { class: "actions" },
+      is("out", "parked", "leaving") && button(TEXT.load, () => this.#move(model.id, "load"), named(TEXT.load)),
+      is("ready", "loading") && button(TEXT.unload, () => this.#move(model.id, "unload"), { ...named(TEXT.unload), class: "small danger" }));
+  }
+
+  async #move(id, what) {
+    if (what === "unload" && !(await confirmed(TEXT.askUnload(id), TEXT.unload))) return;
+    await attempt(async () => {
+      announce(what === "load" ? TEXT.loadBegun(id) : TEXT.unloadBegun(id));
+      await askAdmin(`models/${path(id)}/${what}`, { method: "POST" });
+      if (what === "load") announce(TEXT.loadDone(id));
+      await this.look();
+      await this.#showAudit();
+    });
+  }
+
+  #target(model, target, total, { engine, place }) {
     const words = TEXT.figures;
     const figures = [
       [words.running, number(target.in_flight)],
@@ -124,7 +163,7 @@ class Models {
         : total ? bar(TEXT.shareOf(target.id, model.id), target.requests, total, TEXT.share(share, target.requests, target.failed), false)
         : element("p", { class: "quiet" }, TEXT.noTraffic),
       element("dl", { class: "numbers" }, ...figures.filter(Boolean).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
-      engine && engineFigures(target, engine),
+      (engine || place) && element("div", { class: "engine" }, place && placeFigures(place), engine && engineFigures(target, engine)),
       element("p", { class: "actions" },
         target.drained || cools
           ? button(TEXT.open, () => this.#turn(target.id, "open"), named(TEXT.open))
@@ -201,6 +240,9 @@ const rounded = (model) => ({
   targets: model.targets.map((target) => ({ ...target, cooling_seconds: Math.ceil(target.cooling_seconds) })),
 });
 
+/** The same of where a model is. */
+const settled = ({ idle_seconds, expires_seconds: left, ...place }) => ({ ...place, left: left === null ? null : Math.ceil(left) });
+
 function health({ drained, cooling_seconds: cooling, recent_failures: failures }) {
   if (drained) return badge(TEXT.drained, "warn");
   if (cooling > 0) return badge(TEXT.cools(`${Math.ceil(cooling)} s`), "bad");
@@ -245,12 +287,26 @@ function lines(model, total) {
     }));
 }
 
-/** What an engine in this process, or one of a replica, does. Beside it stands what loads and unloads it. */
+/** Where a model is that shares memory, and for how long. */
+function placeFigures({ state, sizes, waiting, loads, load_seconds: took, keep, expires_seconds: left }) {
+  const words = TEXT.memoryFigures;
+  const takes = Object.entries(sizes).map(([device, size]) => TEXT.takes(size, device)).join(", ");
+  const figures = [
+    [words.state, TEXT.states[state]],
+    takes && [words.takes, takes],
+    waiting > 0 && [words.waiting, number(waiting)],
+    loads > 0 && [words.loads, took === null ? number(loads) : TEXT.loads(loads, took)],
+    [words.keep, left === null ? keep : TEXT.keep(keep, Math.ceil(left))],
+  ];
+  return element("dl", { class: "numbers" }, ...figures.filter(Boolean).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+}
+
+/** What an engine in this process, or one of a replica, does. */
 function engineFigures(target, engine) {
   const words = TEXT.engine;
   const hits = engine.prompt_tokens ? `${number((engine.cached_tokens / engine.prompt_tokens) * 100)} %` : "–";
   const figures = [[words.running, number(engine.running)], [words.waiting, number(engine.waiting)], [words.cache, hits], [words.generated, number(engine.generated_tokens)], [words.preempted, number(engine.preempted)]];
-  return element("div", { class: "engine" },
+  return element("div", { class: "engine-figures" },
     engine.total_blocks ? bar(words.blocksOf(target.id), engine.used_blocks, engine.total_blocks, words.blocks(engine.used_blocks, engine.total_blocks)) : null,
     element("dl", { class: "numbers" }, ...figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
 }

@@ -1,14 +1,14 @@
 // What happened, what happens now, and what went wrong.
 
-import { explain, failure, leave } from "./admin.js";
+import { explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
 import { element, labelled, table } from "./dom.js";
+import { failure, requestLink } from "./failure.js";
 import { when } from "./figures.js";
 import { dateTime, dollars, number, seconds } from "./formats.js";
 import { every } from "./looking.js";
-import { requestLink } from "./requests.js";
 import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.overview;

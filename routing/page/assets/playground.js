@@ -5,6 +5,7 @@ import { attachment } from "./attachments.js";
 import { Column } from "./column.js";
 import * as conversations from "./conversations.js";
 import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
+import { failure } from "./failure.js";
 import { handedOver } from "./handover.js";
 import { keyForm } from "./key_form.js";
 import { presetsForm, settingsForm } from "./settings.js";
@@ -31,7 +32,7 @@ export async function playground(main) {
       element("h2", {}, t("playground.title")),
       error.status === 401
         ? keyForm("api", apiKey, again, error.message)
-        : element("div", { class: "failure", role: "alert" }, element("p", {}, error.message), button(t("playground.again"), again)),
+        : failure(error, button(t("playground.again"), again)),
     );
     return () => end();
   }

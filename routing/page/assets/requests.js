@@ -1,8 +1,9 @@
 // The log of requests: filtered by the address, followed as it grows, older ones by the page.
 
-import { explain, failure, leave } from "./admin.js";
+import { explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { announce, button, element, labelled } from "./dom.js";
+import { failure, requestLink } from "./failure.js";
 import { badge } from "./figures.js";
 import { LANGUAGE, dateTime, dollars, number, seconds } from "./formats.js";
 import { every } from "./looking.js";
@@ -24,12 +25,6 @@ export async function requests(main, { rest, query }) {
   else await new Log(main, query, ended.signal).start();
   return () => ended.abort();
 }
-
-/** The address of the page of one request. */
-export const addressOf = (requestId) => `#/requests/${encodeURIComponent(requestId)}`;
-
-/** A link to it. */
-export const requestLink = (requestId) => element("a", { href: addressOf(requestId) }, element("code", {}, requestId));
 
 class Log {
   #newest = 0;

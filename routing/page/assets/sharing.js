@@ -69,11 +69,12 @@ function isMessage(message) {
 }
 
 const areFigures = (figures) =>
-  isObject(figures) && ["firstToken", "tokensPerSecond", "tokens", "promptTokens"].every((name) => [null, undefined].includes(figures[name]) || typeof figures[name] === "number");
+  isObject(figures) && /^[!-~]{0,128}$/.test(figures.requestId ?? "") && ["firstToken", "tokensPerSecond", "tokens", "promptTokens"].every((name) => [null, undefined].includes(figures[name]) || typeof figures[name] === "number");
 
 function isPart(part) {
   if (!isObject(part)) return false;
   if (part.type === "text") return typeof part.text === "string";
   if (part.type === "image_url") return /^data:image\//.test(part.image_url?.url ?? "");
+  if (part.type === "input_audio") return ["wav", "mp3"].includes(part.input_audio?.format) && /^[A-Za-z0-9+/=]*$/.test(part.input_audio.data);
   return part.type === "file" && isObject(part.file);
 }

@@ -2,7 +2,7 @@
 //
 // Of words with something in them, those that need a plural or a number are functions.
 
-import { day, dollars, number, seconds } from "./formats.js";
+import { day, dollars, gigabytes, number, seconds } from "./formats.js";
 
 export const WORDS = {
   common: {
@@ -34,6 +34,7 @@ export const WORDS = {
     prompt: "prompt {count}",
     stopped: "stopped",
     finish: "finish reason {reason}",
+    request: "request",
     isJSON: "valid JSON",
     noJSON: "no valid JSON",
     call: "Call of {name}",
@@ -63,7 +64,6 @@ export const WORDS = {
     answered: "{model} has answered",
     stopped: "Stopped",
     stoppedEarly: "Stopped before the first token.",
-    request: "Request ",
     again: "Try again",
     result: "Result of {name} ({id})",
     sendResult: "Send result",
@@ -206,6 +206,7 @@ export const WORDS = {
 
   page: {
     skip: "Skip to the content",
+    waiting: "Waiting for the server …",
     views: "Views",
     rooms: {
       "#/playground": "Playground", "#/overview": "Overview", "#/requests": "Requests", "#/models": "Models and targets",
@@ -239,13 +240,18 @@ export const WORDS = {
     brokenOff: "The stream broke off before its end.",
   },
 
+  failure: { request: "Request" },
+
+  looking: {
+    stale: (time) => `What is shown was so at ${time}.`,
+  },
+
   admin: {
     disabled: "This server has no admin key, so that nobody can see this. Its template turns it on:",
     forOverview: "for the overview",
     forKeys: "for keys",
     forBatches: "for batches",
     again: "Try again",
-    request: "Request",
     forget: "Forget the admin key",
     failed: "That did not work",
     close: "Close",
@@ -339,7 +345,6 @@ export const WORDS = {
     copy: "Copy",
     spending: "Spending",
     spendingOf: (name) => `Spending of ${name}, the last 30 days`,
-    noSpending: "Nothing was recorded in the last 30 days.",
     cost: "US dollars",
     requests: "requests",
     resources: { requests: "requests a minute", tokens: "tokens a minute", concurrent: "at a time" },
@@ -398,11 +403,24 @@ export const WORDS = {
     unpriced: "price unknown",
     figures: { running: "running", elsewhere: "elsewhere", waiting: "waiting", asked: "asked", errors: "errors", last: "last error", content: "first content", whole: "whole reply" },
     engine: { running: "in the batch", waiting: "waiting", cache: "from cache", generated: "generated", preempted: "preempted", blocks: (used, total) => `${number(used)} of ${number(total)} KV blocks` , blocksOf: (target) => `KV blocks of ${target}` },
+    memory: "Memory that models share",
+    memoryOf: (device) => `Memory of ${device}`,
+    taken: (used, bound) => `${gigabytes(used)} of ${gigabytes(bound)} taken by models`,
+    memoryFigures: { state: "memory", takes: "takes", waiting: "waiting for it", loads: "loaded", keep: "stays" },
+    states: { out: "not loaded", loading: "being loaded", ready: "loaded", leaving: "being unloaded", parked: "parked" },
+    takes: (size, device) => `${gigabytes(size)} of ${device}`,
+    loads: (count, took) => `${number(count)} ${count === 1 ? "time" : "times"}, last in ${seconds(took)}`,
+    keep: (keep, left) => `${keep}, ${seconds(left)} left`,
+    load: "Load",
+    unload: "Unload",
+    askUnload: (model) => `Take ${model} out of memory once its requests have ended? The next request loads it again.`,
+    loadBegun: (model) => `${model} is being loaded`,
+    loadDone: (model) => `${model} is loaded`,
+    unloadBegun: (model) => `${model} is being unloaded`,
     drain: "Drain",
     open: "Open",
     try: "Try",
     askDrain: (target) => `Send nothing to ${target} until it is opened again? What runs there goes on.`,
-    cancel: "Cancel",
     drainDone: (target) => `${target} is drained`,
     openDone: (target) => `${target} is open`,
     tryTitle: (target) => `Try ${target}`,
@@ -416,7 +434,6 @@ export const WORDS = {
     refused: (status, code, time) => `${status}${code ? ` ${code}` : ""} after ${time}.`,
     close: "Close",
     reply: "Reply",
-    engines: "Local engines",
     audit: "What was done",
     auditHeads: ["When", "Who", "What", "To what", "More"],
     nothingDone: "Nothing was done yet.",
@@ -537,7 +554,7 @@ export const WORDS = {
   },
 
   docs: {
-    title: "API", again: "Try again", key: "API key", loading: "The API is being described …",
+    title: "API", back: "Back to the page", again: "Try again", key: "API key", loading: "The API is being described …",
   },
 
   template: {

@@ -1,9 +1,10 @@
 // The template: shown without its secrets, checked as one types, and taken over where it may be.
 
-import { explain, failure, leave } from "./admin.js";
+import { explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { difference, hunks } from "./difference.js";
 import { announce, button, confirmed, element, openDialog } from "./dom.js";
+import { failure } from "./failure.js";
 import { number } from "./formats.js";
 import { WORDS } from "./strings.js";
 

@@ -19,6 +19,7 @@ from tests.integration.test_native_bedrock import BedrockVendor
 from tests.integration.test_native_fastchat import FastChat
 from tests.integration.test_native_gemini import GeminiVendor
 from tests.integration.test_native_ollama import OllamaVendor
+from tests.tiny_vision import make_vision_model
 
 ALL = frozenset({"tools", "forced", "image", "schema", "stop", "effort", "thoughts"})
 
@@ -57,6 +58,9 @@ KINDS: dict[str, Kind] = {
 
 GOOGLES = {"gemini-native": "generate_content", "gemini-interactions": "interactions"}
 """The kinds that are one type, and the API of Google's that each is scripted for."""
+
+SEEING = "sees"
+"""A model of `torch` that takes pictures."""
 
 STARTERS = {"torch": "starter", "llama_cpp": "starter.gguf"}
 """The kinds that run a model, which is small and says what it likes, and what they call it."""
@@ -119,6 +123,7 @@ def everything(folder: Path) -> Iterator[Everything]:
                 {"base_url": servers["ollama-native"].url},
             ),
         }
+        seeing = make_vision_model(folder / "seeing", "qwen2_5_vl")
         template = write_template(
             folder / "everything.yaml",
             providers=[
@@ -139,7 +144,8 @@ def everything(folder: Path) -> Iterator[Everything]:
                     "context_length": 2048 if name in STARTERS else None,
                 }
                 for name, kind in KINDS.items()
-            ],
+            ]
+            + [{"id": SEEING, "provider": "torch", "provider_model": str(seeing)}],
         )
         process = stack.enter_context(running(template))
         yield Everything(

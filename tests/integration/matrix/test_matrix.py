@@ -11,7 +11,14 @@ import pytest
 from providers.registry import CLASSES, provider_type
 from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
-from tests.integration.matrix.providers import KINDS, STARTERS, Everything, Kind, everything
+from tests.integration.matrix.providers import (
+    KINDS,
+    SEEING,
+    STARTERS,
+    Everything,
+    Kind,
+    everything,
+)
 from tests.integration.matrix.said import SCHEMA, TIME, WEATHER, Ask, Refused, Said
 from tests.integration.native_suite import Reply
 from tests.integration.native_vendor import Answer
@@ -173,6 +180,17 @@ def test_images(behind: Everything, client: Client, name: str, kind: Kind) -> No
         client.ask(ask, stream=False)
     assert refused.value.status == 400
     assert "image" in refused.value.message
+
+
+def test_pictures_are_seen_in_this_process(behind: Everything, client: Client) -> None:
+    needs(client, "image")
+    text, picture = (
+        client.ask(Ask(SEEING, "What is this?", image=image), stream=False)
+        for image in (False, True)
+    )
+    # A pixel is made as large as the model wants it: four tokens, between two marks.
+    assert picture.tokens[0] == text.tokens[0] + 4 + 2
+    assert picture.text != text.text
 
 
 def test_schemas(behind: Everything, client: Client, name: str, kind: Kind) -> None:

@@ -171,6 +171,9 @@ def test_a_version_that_fails_leaves_the_one_before(page: Page, server: ServerPr
     page.get_by_label("Model").select_option("gone")
     page.get_by_role("button", name="Regenerate").click()
     expect(page.locator(".failure")).to_contain_text("can't connect")
+    leads = ("href", re.compile("^#/requests/req_"))
+    expect(page.locator(".failure").get_by_role("link")).to_have_attribute(*leads)
+    expect(page.locator(".message.assistant .figures a")).to_have_attribute(*leads)
     expect(page.locator(".message.assistant .text")).to_have_text("Still here")
     expect(page.get_by_role("group", name="Versions")).to_have_count(0)
 
@@ -243,7 +246,13 @@ def test_a_conversation_as_a_file(
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".message")).to_have_count(0)
     page.get_by_role("button", name="Share").click()
+    heard = json.loads(file.read_text())
+    heard["columns"][0]["messages"][0]["content"] = [
+        {"type": "input_audio", "input_audio": {"format": "wav", "data": "UklGRg=="}}
+    ]
+    file.write_text(json.dumps(heard))
     page.get_by_label("Open a file").set_input_files(file)
+    expect(page.locator(".message.user audio")).to_have_count(1)
     expect(page.locator(".message.assistant strong")).to_have_text("answer")
     expect(page.get_by_label("temperature")).to_have_value("0.2")
 

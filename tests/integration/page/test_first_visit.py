@@ -75,5 +75,6 @@ def test_the_api_asks_for_a_key_where_there_is_none(page: Page, operated: Server
 def test_the_api_is_there_at_once_where_no_key_is_needed(page: Page, server: ServerProcess) -> None:
     page.goto(f"{server.url}/docs")
     expect(page.locator(MODELS)).to_be_visible(timeout=30_000)
+    audit(page)
     page.get_by_role("link", name="Back to the page").click()
     expect(page.get_by_label("Model")).to_be_visible()

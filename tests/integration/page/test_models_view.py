@@ -25,6 +25,7 @@ pytestmark = needs_chromium
 Shot = Callable[[str], None]
 ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
 HOSTILE = '<img src=x onerror="alert(1)">'
+LONG = "a-name-that-a-program-has-made-" * 6
 TARGET = f"vendor/{HOSTILE}/of a model"
 
 
@@ -44,11 +45,17 @@ def spread(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> It
             {"id": "echo", "type": "local::echo"},
             {**remote, "id": "vendor", "config": {"base_url": f"{vendor.url}/v1"}},
             {**remote, "id": "gone", "config": {"base_url": "http://127.0.0.1:1/v1"}},
+            {
+                "id": "shared",
+                "type": "local::echo",
+                "config": {"simulate": {"memory": "5GB", "load_seconds": 0.2}},
+            },
         ],
+        memory={"cpu": "12GB"},
         models=[
             {
                 "id": "spread",
-                "aliases": [HOSTILE],
+                "aliases": [HOSTILE, LONG, "\u202eesrever"],
                 "targets": [
                     {"provider": "echo", "model": "first", "weight": 3},
                     {"provider": "gone", "model": "second"},
@@ -57,6 +64,7 @@ def spread(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> It
                 "price": {"input": 1, "output": 2.5},
             },
             {"id": "plain", "provider": "echo", "facts": {"shutdown": "2020-01-01"}},
+            {"id": "large", "provider": "shared"},
         ],
         keys=[{"name": "the page's", "key": API_KEY, "models": ["spread"]}],
         routing={"cooldown": {"failures": 1, "seconds": 600}},
@@ -96,6 +104,8 @@ def target(page: Page, name: str) -> Locator:
 def test_a_model_is_shown_with_its_targets(models: Page, shot: Shot) -> None:
     spread = models.locator("li.model").first
     expect(spread).to_contain_text("also " + HOSTILE)
+    # What turns letters round is spelt out, or it would look like another name.
+    expect(spread).to_contain_text(r"\u202eesrever")
     expect(spread).to_contain_text("for the key the page's")
     first = target(models, "echo/first")
     for text in ("well", "weight 3", "$1 in, $2.50 out for a million tokens", "% of the traffic"):
@@ -154,6 +164,48 @@ def test_a_target_that_is_drained_can_be_tried(
     expect(target(models, TARGET)).to_contain_text("well")
 
 
+def test_a_model_of_shared_memory_is_loaded_and_unloaded_by_keyboard(models: Page) -> None:
+    large = target(models, "shared/large")
+    memory = models.get_by_role("list", name="Memory that models share")
+    expect(large).to_contain_text("memorynot loaded")
+    expect(memory).to_contain_text("0 GB of 12 GB")
+    load = models.get_by_role("button", name="Load large")
+    tab_to(models, load)
+    models.keyboard.press("Enter")
+    expect(large).to_contain_text("takes5 GB of cpu")
+    expect(large).to_contain_text("memoryloaded")
+    expect(memory).to_contain_text("5 GB of 12 GB")
+    models.get_by_role("button", name="Unload large").press("Enter")
+    dialog = models.get_by_role("dialog")
+    expect(dialog).to_contain_text("Take large out of memory")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    dialog.get_by_role("button", name="Unload").press("Enter")
+    expect(large).to_contain_text("memorynot loaded")
+    expect(memory).to_contain_text("0 GB of 12 GB")
+    done = models.get_by_role("region", name="What was done").locator("tbody tr").first
+    expect(done).to_contain_text("model.unload")
+
+
+def test_what_is_not_seen_any_more_is_said(models: Page) -> None:
+    """A server that is slow, and one that is gone, behind a page that is open."""
+    expect(target(models, "echo/first")).to_be_visible()
+    held: list[Any] = []
+    models.route("**/admin/models", lambda route: held.append(route))
+    models.get_by_role("link", name="Template").click()
+    models.get_by_role("link", name="Models and targets").click()
+    expect(models.get_by_text("Waiting for the server")).to_be_visible()
+    models.unroute("**/admin/models")  # what was held goes on
+    assert held
+    expect(target(models, "echo/first")).to_be_visible()
+    models.route("**/admin/models", lambda route: route.fulfill(status=503, body="Away."))
+    away = models.locator("#away")
+    expect(away).to_contain_text(re.compile(r"Away\. What is shown was so at \d\d:\d\d:\d\d\."))
+    look(models, "models-away", 1440, "light")
+    expect(target(models, "echo/first")).to_be_visible()
+    models.unroute("**/admin/models")
+    expect(away).to_be_empty()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1024, 1440])
 def test_it_fits_and_can_be_read(
@@ -175,4 +227,10 @@ def test_it_fits_and_can_be_read(
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("region", name="Reply")).to_be_visible()
     look(page, "models-try", width, scheme)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Playground").click()
+    page.get_by_label("API key").fill(API_KEY)
+    page.get_by_role("button", name="Use this key").click()
+    page.get_by_label("Model").select_option(LONG)
+    look(page, "models-playground", width, scheme)
     context.close()

@@ -13,8 +13,8 @@ from typing import Any
 from llama_compat.dialects.anthropic_messages.hosted_blocks import (
     CALLS,
     RESULTS,
+    parse_use,
     result_text,
-    used_name,
 )
 from llama_compat.dialects.anthropic_messages.seals import parse_seal
 from llama_compat.dialects.members import (
@@ -264,7 +264,7 @@ def _parse_said(block: Mapping[str, Any], path: str) -> MessagePart:
         case "tool_use":
             return _parse_call(block, path)
         case kind if kind in CALLS:
-            return _parse_call({**block, "name": used_name(block)}, path)
+            return parse_use(block, _parse_call(block, path))
         case None:
             raise missing_parameter(f"{path}.type")
         case kind:

@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     MIN_THINKING_BUDGET,
     THINKING_BUDGETS,
 )
-from llama_compat.dialects.base import HOSTED_TOOLS
+from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
@@ -24,6 +24,7 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.hosted.asked import unread_settings
 from llama_compat.types import (
     ResponseFormat,
     SamplingParams,
@@ -113,9 +114,11 @@ def usual_parameters(body: Mapping[str, Any]) -> Collection[str]:
 def _tool_parameters(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     tools, choice = body.get("tools"), body.get("tool_choice")
     tools = tools if isinstance(tools, list) else []
-    for tool in tools:
+    for index, tool in enumerate(tools):
         if isinstance(tool, dict) and not _is_clients(tool):
             yield f"tools.{tool['type']}", HOSTED_TOOLS
+            for each in unread_settings(tool, f"tools[{index}]"):
+                yield each, HOSTED_SETTING
     if not any(isinstance(tool, dict) and _is_clients(tool) for tool in tools):
         return
     yield "tools", "tools"

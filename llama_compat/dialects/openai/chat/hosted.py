@@ -1,8 +1,9 @@
-"""The searches that a chat request asks a server for, and what they have found: wire <->
+"""The tools that a chat request asks a server for, and what searches have found: wire <->
 vocabulary.
 
 https://platform.openai.com/docs/guides/tools-web-search?api-mode=chat, 2026-11-23. OpenAI has no
-search in files there; where others have one, it is among the tools as in the Responses API.
+search in files and no MCP servers there; where others have them, they are among the tools as in the
+Responses API.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.members import as_object
-from llama_compat.hosted.asked import parse_location
+from llama_compat.hosted.asked import parse_context_size, parse_location, unread_settings
 from llama_compat.hosted.file_search import parse_file_search
+from llama_compat.hosted.mcp import parse_server
 from llama_compat.hosted.vocabulary import (
     Citation,
     FileSource,
@@ -39,12 +41,27 @@ def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, 
     if body.get(path) is not None:
         options = as_object(body[path], path)
         where = parse_location(options.get("user_location"), f"{path}.user_location")
-        hosted.append(WebSearchTool(free_name("web_search", taken), location=where))
+        size = parse_context_size(options.get("search_context_size"), f"{path}.search_context_size")
+        name = free_name("web_search", taken)
+        hosted.append(WebSearchTool(name, location=where, context_size=size))
     tools = body.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if isinstance(tool, dict) and tool.get("type") == "file_search":
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind == "file_search":
             hosted.append(parse_file_search(tool, f"tools[{index}]", taken))
+        elif kind == "mcp":
+            hosted.append(parse_server(tool, f"tools[{index}]"))
     return tuple(hosted)
+
+
+def unread_hosted(body: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of settings of such tools that are not known here."""
+    options, tools = body.get("web_search_options"), body.get("tools")
+    if isinstance(options, dict):
+        yield from unread_settings({**options, "type": "web_search"}, "web_search_options")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict):
+            yield from unread_settings(tool, f"tools[{index}]")
 
 
 def render_citation(citation: Citation, before: int = 0) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
     return tuple(
         _parse_tool(tool, f"tools[{index}]")
         for index, tool in enumerate(value)
-        # That one the server runs, or it would have been taken out.
-        if not (isinstance(tool, dict) and tool.get("type") == "file_search")
+        # Those the server runs, or they would have been taken out.
+        if not (isinstance(tool, dict) and tool.get("type") in ("file_search", "mcp"))
     )
 
 

@@ -8,7 +8,7 @@ tools-connectors-mcp, 2026-11-23.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from llama_compat.dialects.members import (
     as_list,
@@ -16,9 +16,9 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import parse_location, parse_texts
+from llama_compat.hosted.asked import parse_context_size, parse_location, parse_texts
 from llama_compat.hosted.file_search import parse_file_search
+from llama_compat.hosted.mcp import parse_server, server_call
 from llama_compat.hosted.vocabulary import (
     HostedTool,
     MCPTool,
@@ -28,9 +28,7 @@ from llama_compat.hosted.vocabulary import (
     kind_of,
     server_tool_name,
 )
-from llama_compat.types import ToolChoice
-
-_Asks = Literal["always", "never"] | tuple[str, ...] | None
+from llama_compat.types import AnyToolCall, ToolChoice
 
 
 def parse_hosted(value: Any, taken: set[str]) -> tuple[HostedTool, ...]:
@@ -52,7 +50,7 @@ def _parse(tools: list[Any], taken: set[str]) -> Iterator[HostedTool]:
         named = tool.get("type") if isinstance(tool, dict) else None
         kind = kind_of(named) if isinstance(named, str) else None
         if kind == "mcp":
-            yield _parse_server(tool, path)
+            yield parse_server(tool, path)
         elif kind == "file_search":
             yield parse_file_search(tool, path, taken)
         elif kind is not None:
@@ -66,52 +64,9 @@ def _parse(tools: list[Any], taken: set[str]) -> Iterator[HostedTool]:
                 yield WebFetchTool(name, allowed, blocked)
             else:
                 where = parse_location(tool.get("user_location"), f"{path}.user_location")
-                yield WebSearchTool(name, allowed, blocked, where)
-
-
-def _parse_server(tool: Mapping[str, Any], path: str) -> MCPTool:
-    if tool.get("connector_id") is not None:
-        raise invalid_parameter(
-            f"{path}.connector_id",
-            "Connectors are OpenAI's own. Name a server by 'server_url', or one of this server's"
-            " template by 'server_label' alone.",
-        )
-    headers = as_object(tool.get("headers") or {}, f"{path}.headers")
-    for name, value in headers.items():
-        if not isinstance(value, str):
-            raise invalid_parameter(f"{path}.headers.{name}", "A header's value must be a string.")
-    return MCPTool(
-        text_in(tool, "server_label", path),
-        optional_text_in(tool, "server_url", path) or "",
-        optional_text_in(tool, "authorization", path) or "",
-        headers,
-        _parse_allowed(tool.get("allowed_tools"), f"{path}.allowed_tools"),
-        _parse_approval(tool.get("require_approval"), f"{path}.require_approval"),
-    )
-
-
-def _parse_allowed(value: Any, path: str) -> tuple[str, ...] | None:
-    match value:
-        case None:
-            return None
-        case list():
-            return parse_texts(value, path)
-        case {"tool_names": list(names), **others} if not others:
-            return parse_texts(names, f"{path}.tool_names")
-    raise invalid_parameter(path, f"'{path}' must be a list of names, or have 'tool_names' alone.")
-
-
-def _parse_approval(value: Any, path: str) -> _Asks:
-    match value:
-        case None | "always" | "never":
-            return value
-        case {"always": {"tool_names": list(names)}, **others} if not others:
-            return parse_texts(names, f"{path}.always.tool_names")
-    raise invalid_parameter(
-        path,
-        f"'{path}' must be 'always', 'never', or name the tools that need it in"
-        " 'always.tool_names'.",
-    )
+                at = f"{path}.search_context_size"
+                size = parse_context_size(tool.get("search_context_size"), at)
+                yield WebSearchTool(name, allowed, blocked, where, context_size=size)
 
 
 def hosted_choice(value: Any, hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
@@ -166,9 +121,18 @@ def approved_calls(items: Any) -> tuple[str, ...]:
     )
 
 
-def called_name(item: Mapping[str, Any], path: str) -> str:
-    """What the model called the tool of an `mcp_call` or of an `mcp_approval_request`."""
-    return server_tool_name(text_in(item, "server_label", path), text_in(item, "name", path))
+def parse_server_call(item: Mapping[str, Any], path: str) -> AnyToolCall:
+    """The call of an `mcp_call` or of an `mcp_approval_request`.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    return server_call(
+        text_in(item, "id", path),
+        text_in(item, "server_label", path),
+        text_in(item, "name", path),
+        text_in(item, "arguments", path),
+    )
 
 
 def call_result(item: Mapping[str, Any]) -> tuple[str, bool]:

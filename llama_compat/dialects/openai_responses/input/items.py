@@ -18,7 +18,7 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import wrap
-from llama_compat.dialects.openai_responses.input.hosted import call_result, called_name
+from llama_compat.dialects.openai_responses.input.hosted import call_result, parse_server_call
 from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
 from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
@@ -216,18 +216,16 @@ class _Conversation:
             self._open = None
             return
         turn = self._turn()
-        call = parse_tool_call(call_id, called_name(item, path), text_in(item, "arguments", path))
-        turn.parts.append(call)
+        turn.parts.append(parse_server_call(item, path))
         turn.answers.append(ToolResponseMessage(call_id, told, failed))
         self._open = None
 
     def add_approval_request(self, item: Mapping[str, Any], path: str) -> None:
         """A call that waits for the user's word; what it gave comes when it has been run."""
         call_id = text_in(item, "id", path)
-        call = parse_tool_call(call_id, called_name(item, path), text_in(item, "arguments", path))
         turn = self._turn()
         self._waiting[call_id] = turn
-        turn.parts.append(call)
+        turn.parts.append(parse_server_call(item, path))
 
     def add_approval(self, item: Mapping[str, Any], path: str) -> None:
         """The user's word: a call that is let run has its result from there."""

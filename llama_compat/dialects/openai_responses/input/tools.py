@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from llama_compat.dialects.base import HOSTED_TOOLS, TOOL_GRAMMAR, UNKNOWN
+from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS, TOOL_GRAMMAR, UNKNOWN
 from llama_compat.dialects.members import (
     as_list,
     as_object,
@@ -18,6 +18,8 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import PARAMETERS
 from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.asked import unread_settings
+from llama_compat.hosted.mcp import without_secrets
 from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.types import ToolChoice, ToolDefinition
 
@@ -193,6 +195,8 @@ def unsupported_tools(value: Any, path: str = "tools") -> Iterator[tuple[str, st
                 yield from unsupported_tools(tool.get("tools"), f"{at}.tools")
             case {"type": str(kind)}:
                 yield f"{at}.{kind}", HOSTED_TOOLS
+                for each in unread_settings(tool, at):
+                    yield each, HOSTED_SETTING
 
 
 def _unsupported_members(
@@ -258,10 +262,10 @@ def demands_call(value: Any) -> bool:
 
 def described(tools: Any) -> list[Any]:
     """The `tools` as a response repeats them: those that the model was offered, every member of a
-    function there."""
+    function there, and no credentials for servers."""
     unset = {"description": None, "parameters": None, "strict": None}
     return [
-        {**unset, **tool} if tool["type"] == "function" else tool
+        {**unset, **tool} if tool["type"] == "function" else without_secrets(tool)
         for tool in tools or ()
         if isinstance(tool, dict) and _is_offered(tool.get("type"))
     ]

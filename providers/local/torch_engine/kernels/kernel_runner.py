@@ -13,7 +13,13 @@ from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
-from providers.local.torch_engine.model_runner import fill_in
+from providers.local.torch_engine.model_runner import PagedRunner, fill_in
+from providers.local.torch_engine.pictures.in_step import (
+    SeenRows,
+    have_pictures,
+    looks_ahead,
+    turns_in_grid,
+)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
@@ -54,6 +60,7 @@ class KernelRunner:
             max(tokens, sequences), sequences, blocks, cache.block_size, decoder.embedding.device
         )
         self._graphs: dict[int, Graph] = {}
+        self._plain: PagedRunner | None = None
 
     @property
     def graphs(self) -> int:
@@ -62,12 +69,20 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
+        with_pictures = have_pictures(chunks)
+        if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
+            # Kernels turn by one position, and look back alone.
+            if self._plain is None:
+                self._plain = PagedRunner(self._decoder, self._cache)
+            return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
-            size = self._graph_size(chunks)
+            seen = SeenRows.of(chunks) if with_pictures else None
+            size = self._graph_size(chunks) if seen is None else None
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
             if size is None:
-                return self._compute(inputs, AdaptedRows.of(chunks, inputs.token_ids.device))
+                adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
+                return self._compute(inputs, adapted, seen)
             recorded = self._graphs[size]
             recorded.graph.replay()
             return recorded.logits[: len(chunks)]
@@ -102,9 +117,15 @@ class KernelRunner:
             return None
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
-    def _compute(self, inputs: Inputs, adapted: AdaptedRows | None = None) -> torch.Tensor:
+    def _compute(
+        self,
+        inputs: Inputs,
+        adapted: AdaptedRows | None = None,
+        seen: SeenRows | None = None,
+    ) -> torch.Tensor:
         step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
         step.adapted = adapted
+        step.seen = seen
         hidden = self._decoder.hidden_states(inputs.token_ids, step, self._cache)
         if inputs.rows is not None:
             hidden = hidden.index_select(0, inputs.rows)

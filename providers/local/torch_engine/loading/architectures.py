@@ -91,6 +91,8 @@ class Architecture:
             none.
         routing: of its experts.
         transposed_experts: their weights are `[inputs, outputs]`.
+        in_threes: of three pairs of a head's dimensions that lie side by side, one turns by a
+            token's time, one by its row in a picture, and one by its column.
     """
 
     norms: LayerNorms = BEFORE
@@ -104,6 +106,7 @@ class Architecture:
     gate: str | None = None
     routing: Routing = Routing()
     transposed_experts: bool = False
+    in_threes: bool = False
 
 
 PLAIN = Architecture()
@@ -142,7 +145,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2_5_vl_text": PLAIN,
     "qwen3": PLAIN,
     "qwen3_moe": PLAIN,
-    "qwen3_vl_text": PLAIN,
+    "qwen3_vl_text": Architecture(in_threes=True),
     "olmoe": PLAIN,
     "olmo2": OLMO,
     "olmo3": OLMO,

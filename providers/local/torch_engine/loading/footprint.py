@@ -37,11 +37,17 @@ class WeightCounts:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
         side: in that of what each layer takes of a token, which stays too.
+        tower: in what sees pictures, which does too.
     """
 
     all: int
     embedding: int
     side: int = 0
+    tower: int = 0
+
+
+TOWERS = ("visual", "vision_tower", "vision_model", "multi_modal_projector", "connector")
+"""What transformers calls the parts of models that see pictures."""
 
 
 def footprint(
@@ -134,10 +140,14 @@ def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
     def largest(end: str) -> int:
         return max((count for name, count in numbers.items() if name.endswith(end)), default=0)
 
+    towers = [
+        count for name, count in numbers.items() if not set(TOWERS).isdisjoint(name.split("."))
+    ]
     return WeightCounts(
         sum(numbers.values()),
         largest("embed_tokens.weight"),
         largest("embed_tokens_per_layer.weight"),
+        sum(towers),
     )
 
 
@@ -146,13 +156,13 @@ def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) ->
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
     # The tables stay in float32; where one is the head as well, that is one more, and quantized.
-    table = (counts.embedding + counts.side) * dtype.itemsize
-    products = counts.all - counts.side
+    plain = (counts.embedding + counts.side + counts.tower) * dtype.itemsize
+    others = counts.all - counts.side - counts.tower
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
-        layers = products - counts.embedding
-        return int(table + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
-    return int(table + products * {"float16": 2, "int8": INT8_BYTES}[quantization])
+        layers = others - counts.embedding
+        return int(plain + counts.embedding * INT8_BYTES + layers * INT4_BYTES)
+    return int(plain + others * {"float16": 2, "int8": INT8_BYTES}[quantization])
 
 
 def cache_bytes(

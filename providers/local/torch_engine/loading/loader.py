@@ -39,6 +39,9 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import Runner
+from providers.local.torch_engine.pictures.families import Spell
+from providers.local.torch_engine.pictures.tower import TextOnlyError, read_vision
+from providers.local.torch_engine.pictures.vision import TorchVision
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
@@ -82,6 +85,7 @@ class LoadedModel:
         long_rope: what long sequences turn by, where that is something else.
         cache_bytes: what the KV cache takes; None where it grows with each sequence.
         adapters: reads adapters for it; None where it runs on transformers' own code.
+        vision: what it makes of pictures; None if it takes text alone.
     """
 
     config: TorchConfig
@@ -97,6 +101,7 @@ class LoadedModel:
     long_rope: LongRope | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
+    vision: TorchVision | None = None
 
 
 def load(
@@ -139,8 +144,6 @@ def _load(
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
-    if read.takes_pictures:
-        log.warning("%s takes text alone here, and no pictures", name)
     tokenizer = read.tokenizer
     hub_tokenizer = HubTokenizer(tokenizer)
     vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
@@ -177,6 +180,10 @@ def _load(
     else:
         runner, vocab_size = unbatched
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
+    vision = None
+    if read.takes_pictures:
+        spell = tokenizer.backend_tokenizer.id_to_token
+        vision = _vision(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
     room = blocks.total * BLOCK_SIZE
     if room < context_length:
         log.warning("%s: the KV cache has room for %d tokens only", name, room)
@@ -190,6 +197,7 @@ def _load(
             context_length=min(context_length, room),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
+            vision=vision,
         ),
         runner=runner,
         blocks=blocks,
@@ -202,14 +210,38 @@ def _load(
         long_rope=long_rope,
         cache_bytes=cache_bytes,
         adapters=adapters,
+        vision=vision,
     )
 
 
+def _vision(
+    name: str,
+    folder: Path,
+    spell: Spell,
+    vocab_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    config: TorchConfig,
+    unbatched: str | None,
+) -> TorchVision | None:
+    """What a model that was made for pictures makes of them; None, with a warning, if nothing."""
+    try:
+        if unbatched is not None:
+            raise TextOnlyError(unbatched)
+        with _explained(name, folder, but=TextOnlyError):
+            return read_vision(folder, spell, vocab_size, device, dtype, config.image_cache)
+    except TextOnlyError as error:
+        log.warning("%s takes text alone here, and no pictures, since %s", name, error)
+        return None
+
+
 @contextmanager
-def _explained(name: str, folder: Path) -> Iterator[None]:
+def _explained(name: str, folder: Path, *, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
     """What transformers has against a folder, as an error for people."""
     try:
         yield
+    except but:
+        raise
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise ProviderStartError(
             f"The model '{name}' in {folder} can't be loaded: {_first_sentence(error)} Pull it"

@@ -130,6 +130,8 @@ def read_folder(folder: Path) -> FolderReading | None:
 
     transformers_logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = _template_beside(folder)
     architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
     generation = None
     if (folder / "generation_config.json").exists():
@@ -149,6 +151,16 @@ def read_folder(folder: Path) -> FolderReading | None:
         type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
         architectures.why_not(architecture),
     )
+
+
+def _template_beside(folder: Path) -> str | None:
+    """The chat template of a model that takes pictures, where an older folder has it for what
+    prepares these alone."""
+    file = folder / "chat_template.json"
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text("utf-8")).get("chat_template")
+    return found if isinstance(found, str) else None
 
 
 def _as_list(value: int | list[int] | None) -> list[int]:

@@ -70,7 +70,7 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     parameters = rope_parameters(config)
     # There may be parameters for a kind of which there is no layer.
     names = [name for name in parameters if name in kinds or not name]
-    ropes = [_rope(inner.rotary_emb, name, parameters[name]) for name in names]
+    ropes = [_rope(inner.rotary_emb, name, parameters[name], config) for name in names]
     own = ARCHITECTURES[config.model_type]
     turned = _turned(config, own, kinds, ropes)
     looked_at = _looked_at(config, kinds)
@@ -158,7 +158,7 @@ class _Reader(NamedTuple):
         config: of the text.
         own: what the architecture has of its own.
         make: of the matrix products.
-        order: of a head's dimensions, see `pairwise`.
+        order: of a head's dimensions, see `order_of`.
         residuals: what is multiplied by it is what attention and MLP add.
         usual: the heads of most layers.
     """
@@ -469,7 +469,7 @@ def _heads(config: Any, attention: Any) -> Heads:
 # Rotary embeddings --------------------------------------------------------------------------------
 
 
-def _rope(module: Any, kind: str, parameters: dict[str, Any]) -> Rope:
+def _rope(module: Any, kind: str, parameters: dict[str, Any], config: Any) -> Rope:
     prefix = f"{kind}_" if kind else ""
     frequencies = getattr(module, f"{prefix}inv_freq").float()
     long = None
@@ -486,7 +486,27 @@ def _rope(module: Any, kind: str, parameters: dict[str, Any]) -> Rope:
         long,
         query_growth=growth,
         query_length=parameters.get("original_max_position_embeddings") if growth else None,
+        axes=_axes(config, getattr(module, "mrope_section", None)),
     )
+
+
+def _axes(config: Any, sections: Sequence[int] | None) -> list[int] | None:
+    """By which of three positions each pair turns: in time, in rows and in columns (M-RoPE,
+    arXiv:2409.12191); None where there is one.
+
+    Args:
+        config: of the text.
+        sections: how many pairs turn by each.
+    """
+    if sections is None:
+        return None
+    if ARCHITECTURES[config.model_type].in_threes:
+        axes = [0] * sum(sections)
+        for axis in (1, 2):
+            places = slice(axis, 3 * sections[axis], 3)
+            axes[places] = [axis] * len(axes[places])
+        return axes
+    return [axis for axis, pairs in enumerate(sections) for _ in range(pairs)]
 
 
 def _turned(config: Any, own: Architecture, kinds: list[str], ropes: list[Rope]) -> list[bool]:

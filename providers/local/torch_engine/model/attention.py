@@ -80,6 +80,7 @@ class SequenceSpan:
         device: of the cache.
         copied: whether keys and values are read from a copy wherever they lie, so that what is
             computed does not depend on that.
+        is_whole: whether the tokens look at each other, and not back alone.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class SequenceSpan:
         device: torch.device,
         *,
         copied: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self._copied = copied
+        self._is_whole = is_whole
         self.rows = slice(start, start + tokens)
         self.tokens = tokens
         self.length = length
@@ -140,7 +143,7 @@ class SequenceSpan:
         group = heads // kv_heads
         if scores.are_unusual:
             query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-            mask = None if self.tokens == 1 else self._mask(reach, queries.dtype)
+            mask = None if self._sees_all(reach) else self._mask(reach, queries.dtype)
             attended = attended_unusually(query, keys, values, mask, scores)
             return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
         if self.tokens == 1:
@@ -149,17 +152,23 @@ class SequenceSpan:
             attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
             return attended.view(1, heads * head_dim)
         query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-        whole = self.tokens == self.length and reach.first(self.length - 1) == 0
+        all_new = self.tokens == self.length and reach.first(self.length - 1) == 0
+        begins = all_new and not self._is_whole
+        free = begins or self._sees_all(reach)
         attended = functional.scaled_dot_product_attention(
             query,
             keys,
             values,
-            attn_mask=None if whole else self._mask(reach, queries.dtype),
-            is_causal=whole,
+            attn_mask=None if free else self._mask(reach, queries.dtype),
+            is_causal=begins,
             scale=scale,
             enable_gqa=group > 1,
         )
         return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
+
+    def _sees_all(self, reach: Reach) -> bool:
+        """Whether each token looks at all that `_read` gives."""
+        return self.tokens == 1 or (self._is_whole and reach == Reach(None, None))
 
     def _first_visible(self, reach: Reach) -> int:
         return reach.first(self.length - self.tokens)
@@ -167,7 +176,7 @@ class SequenceSpan:
     def _make_mask(self, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
         ends = torch.arange(self.length - self.tokens, self.length, device=self._device)[:, None]
         places = torch.arange(self._first_visible(reach), self.length, device=self._device)
-        hidden = places > ends
+        hidden = (places > ends) & (not self._is_whole)
         if reach.window is not None:
             hidden |= places <= ends - reach.window
         if reach.chunk is not None:

@@ -25,6 +25,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+    from providers.local.torch_engine.pictures.in_step import SeenRows
 
 
 @dataclass(eq=False)
@@ -73,6 +74,8 @@ class Rope:
     Attributes:
         frequencies: of the pairs, `[rotated dimensions / 2]`, in float32.
         scale: what queries and keys are scaled by, for long contexts.
+        axes: by which of three positions each pair turns, where there are three: in time, in rows
+            and in columns.
         long: the frequencies of long sequences, where those are others.
         query_growth: how much longer queries get with each `query_length` of positions before
             them, by its logarithm; None where they don't.
@@ -90,6 +93,7 @@ class Rope:
     query_growth: float | None = None
     query_length: int | None = None
     query_start: int = 0
+    axes: list[int] | None = None
 
     def __post_init__(self) -> None:
         self.reach(0)
@@ -112,6 +116,20 @@ class Rope:
         numbers = torch.arange(positions, device=frequencies.device)
         angles = numbers.float()[:, None] * frequencies
         return torch.polar(torch.full_like(angles, self.scale), angles)
+
+    def turns(self, positions: torch.Tensor) -> torch.Tensor:
+        """What tokens turn by, `[tokens, 1, pairs]`.
+
+        Args:
+            positions: `[tokens]`, or `[3, tokens]`, one for each axis.
+        """
+        if positions.dim() == 1:
+            return self.rotations[positions].unsqueeze(1)
+        if self.axes is None:
+            return self.rotations[positions[0]].unsqueeze(1)
+        rows = positions[self.axes].T
+        pairs = torch.arange(len(self.axes), device=positions.device)
+        return self.rotations[rows, pairs].unsqueeze(1)
 
     @property
     def dimensions(self) -> int:
@@ -351,8 +369,13 @@ class Decoder:
             step.sides = dict(zip(self.layers, sides, strict=True))
         # What the layer before adds to `hidden`.
         product: torch.Tensor | None = None
-        for layer, cached in zip(self.layers, cache.layers, strict=True):
+        seen = step.seen
+        if seen is not None:
+            seen.put(hidden)
+        for number, (layer, cached) in enumerate(zip(self.layers, cache.layers, strict=True)):
             product = step.layer(layer, hidden, product, cached)
+            if seen is not None:
+                seen.add(number, hidden)
         return hidden if product is None else hidden.add_(product)
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep) -> torch.Tensor:
@@ -370,11 +393,13 @@ class ForwardStep(ABC):
 
     Attributes:
         adapted: those that have adapters; None where no token has.
+        seen: those that stand for parts of pictures; None where no token does.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
         sides: what each layer takes of the tokens' own embeddings, `[tokens, size]`.
     """
 
     adapted: AdaptedRows | None = None
+    seen: SeenRows | None = None
     apart: bool = False
     sides: Mapping[Layer, torch.Tensor] = MappingProxyType({})
 

@@ -41,7 +41,8 @@ class TorchStep(ForwardStep):
 
     Args:
         decoder: the model.
-        positions: of the tokens in their sequences, `[tokens]`, int64.
+        positions: of the tokens in their sequences, int64: `[tokens]`, or `[3, tokens]`, on three
+            axes.
         slots: of the tokens in the cache, `[tokens]`, int64.
         spans: of all of them.
         apart: see `ForwardStep`. PyTorch computes vectors of some numbers otherwise than those that
@@ -62,7 +63,8 @@ class TorchStep(ForwardStep):
         self._decoder = decoder
         self._slots = slots
         self._spans = spans
-        self._rotations = [rope.rotations[positions].unsqueeze(1) for rope in decoder.ropes]
+        self._rotations = [rope.turns(positions).contiguous() for rope in decoder.ropes]
+        positions = positions if positions.dim() == 1 else positions[0]
         self._query_scales = [
             None if rope.query_scales is None else rope.query_scales[positions][:, None, None]
             for rope in decoder.ropes

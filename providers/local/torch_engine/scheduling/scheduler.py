@@ -353,6 +353,9 @@ class TorchScheduler:
                 if block is None:
                     break
                 found.append(block)
+        if sequence.pictures is not None:
+            # Tokens that look at each other are computed at once, or not at all.
+            del found[sequence.pictures.begin_of_step(len(found) * size) // size :]
         for block in found:
             self._blocks.share(block)
         needed = self._blocks.blocks_for(len(sequence.token_ids)) - len(found)
@@ -379,6 +382,9 @@ class TorchScheduler:
         """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
         limit = self.limits.scored_tokens if sequence.scores_prompt else budget
         tokens = min(sequence.uncomputed, budget, limit)
+        if sequence.pictures is not None:
+            start = sequence.computed
+            tokens = sequence.pictures.end_of_step(start, start + tokens) - start
         if not self._make_room(batch, sequence, sequence.computed + tokens):
             return 0
         chunk = Chunk(sequence, tokens)

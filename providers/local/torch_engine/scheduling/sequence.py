@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
+from providers.local.torch_engine.pictures.in_sequence import SequencePictures
 from providers.local.torch_engine.scheduling.speculation import Guesses
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import TorchAdapter
+    from providers.local.torch_engine.pictures.vision import SeenPicture
     from providers.local.torch_engine.scheduling.sampler import TokenCounts
 
 
@@ -26,13 +29,19 @@ class TorchSequence(LocalSequence):
         guesses: of what comes next, where the engine speculates.
         adapter: what it is computed with besides the model's own weights.
         is_long: whether what it began with takes more than a step.
+        pictures: in its prompt; None if there are none.
     """
 
     def __init__(
-        self, generation: Generation, deliver: Deliver, adapter: TorchAdapter | None = None
+        self,
+        generation: Generation,
+        deliver: Deliver,
+        adapter: TorchAdapter | None = None,
+        pictures: Sequence[SeenPicture] = (),
     ) -> None:
         super().__init__(generation, deliver)
         self.adapter = adapter
+        self.pictures = SequencePictures(pictures, self.prompt_tokens) if pictures else None
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
         self.turns_from = 0
@@ -63,11 +72,15 @@ class TorchSequence(LocalSequence):
     def block_hash(self, index: int, block_size: int) -> bytes:
         """What the full block `index` is known by: its tokens and all those before it.
 
-        And what they turn by, and the adapter, of which their keys tell.
+        And what they turn by, and the adapter, of which their keys tell; and the pictures that
+        tokens stand for, which are the same for all pictures.
         """
         while len(self.hashes) <= index:
             before = self.hashes[-1] if self.hashes else self._root()
             start = len(self.hashes) * block_size
+            if self.pictures is not None:
+                shown = self.pictures.key(start, start + block_size)
+                before = _hash(before + shown, b"pictures") if shown else before
             tokens = array("q", [self.turns_from, *self.token_ids[start : start + block_size]])
             self.hashes.append(_hash(before + tokens.tobytes(), b"block"))
         return self.hashes[index]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
-from llama_compat.guardrails.documents import mapped, texts_of
+from llama_compat.guardrails.documents import has_twins, mapped, texts_of
 from llama_compat.guardrails.settings import Place
+from llama_compat.wire.json_fields import from_raw
 
 NAMES = st.sampled_from(
     ["content", "text", "input", "type", "role", "parts", "arguments", "data", "metadata", "output"]
@@ -76,17 +79,43 @@ def test_each_place_in_each_api(value: Any, place: Place) -> None:
 
 
 def test_what_nobody_reads_as_text_is_left_alone() -> None:
-    binary = "A" * 80
+    binary = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(50)).decode()
     value = {
         "image_url": {"url": f"data:image/png;base64,{binary}"},
-        "images": [binary],
+        "images": [binary, "A" * 2000],
         "source": {"type": "base64", "media_type": "image/png", "data": binary},
         "thinking": [{"type": "thinking", "thinking": "canary", "signature": "seal"}],
         "redacted": {"type": "redacted_thinking", "data": "seal"},
     }
     texts = [text for _, text in texts_of(value, "input")]
     assert "canary" in texts
-    assert not {binary, "seal", f"data:image/png;base64,{binary}"} & set(texts)
+    assert not {binary, "A" * 2000, "seal", f"data:image/png;base64,{binary}"} & set(texts)
+
+
+def test_a_key_is_a_text_whatever_its_member_is_called() -> None:
+    key = "sk-proj-" + "aB3dE6gH9j" * 16
+    for value in (
+        {"functionResponse": {"response": {"result": key}}},
+        {"type": "tool_use", "input": {"data": key}},
+        {"image": key},
+    ):
+        assert key in [text for _, text in texts_of(value, "input")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (rb'{"a": "x", "a": "y"}', True),
+        (rb'[{"a": 1, "b": {"c": "\\", "c": "\\\\\""}}]', True),
+        (rb'{"a": 1, "\u0061": 2}', True),
+        (rb'{"a": "\"a\": 1, \\", "b": ["a", "a"]}', False),
+        (rb'"\\\"\\"', False),
+        (rb'{"\u0061\/": "\u0022\u005c"}', False),
+        (rb"[1, 2.50, null]", False),
+    ],
+)
+def test_no_member_hides_behind_another_of_its_name(raw: bytes, expected: bool) -> None:
+    assert has_twins(raw, from_raw(Raw(raw))) is expected
 
 
 def test_numbers_that_tools_are_given_are_texts_too() -> None:

@@ -14,8 +14,14 @@ from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import Collector, reply_events
 from llama_compat.fan_out import Events
 from llama_compat.hosted.loop import Bounds, looped
+from llama_compat.hosted.mcp import server_call
 from llama_compat.hosted.parts import ReplyPart
-from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, WebSource
+from llama_compat.hosted.vocabulary import (
+    HostedCall,
+    HostedCallDelta,
+    WebSource,
+    server_tool_name,
+)
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -89,6 +95,9 @@ class Tools:
             yield self
         finally:
             self.closed = True
+
+    def name_of(self, label: str, name: str) -> str | None:
+        return "search" if (label, name) == ("docs", "find") else None
 
     def begun(self, call: AnyToolCall) -> HostedCall:
         if self.asks:
@@ -312,16 +321,39 @@ async def test_what_waits_for_the_user_ends_it() -> None:
 
 
 async def test_what_the_user_lets_run_is_run_first() -> None:
-    waiting = CompletionMessage((call("search", "c1"),))
-    request = structs.replace(REQUEST, messages=(*REQUEST.messages, waiting), approved=("c1",))
+    request = approving("docs", "find")
     model = Model(says(TextContent("Done.")))
     reply = whole(await ran(model, Tools(asks=True), request))
     (hosted, _) = reply.completion_message.parts
     assert isinstance(hosted, HostedCall)
-    assert (hosted.kind, hosted.status, hosted.approval_id) == ("mcp", "completed", "c1") or (
-        hosted.status == "completed"
-    )
-    assert model.asked[0].messages[-1] == ToolResponseMessage("c1", "result of c1")
+    assert (hosted.status, hosted.approval_id) == ("completed", "c1")
+    *_, said, answer = model.asked[0].messages
+    assert isinstance(said, CompletionMessage)
+    assert [each.tool_name for each in said.tool_calls] == ["search"]
+    assert answer == ToolResponseMessage("c1", "result of c1")
+
+
+def approving(label: str, name: str) -> ChatCompletionRequest:
+    waiting = CompletionMessage((server_call("c1", label, name, "{}"),))
+    return structs.replace(REQUEST, messages=(*REQUEST.messages, waiting), approved=("c1",))
+
+
+@pytest.mark.parametrize(("label", "name"), [("sea", "rch"), ("docs", "find_2"), ("own", "find")])
+async def test_what_the_user_lets_run_is_that_tool_or_none(label: str, name: str) -> None:
+    ran_here = []
+
+    async def run(call: AnyToolCall) -> None:
+        ran_here.append(call)
+
+    tools = Tools(run, asks=True)
+    # Whoever goes by the names that models know would run that one.
+    tools.definitions = [ToolDefinition("search"), ToolDefinition(server_tool_name(label, name))]
+    model = Model(says(TextContent("Done.")))
+    await ran(model, tools, approving(label, name))
+    assert ran_here == []
+    answer = model.asked[0].messages[-1]
+    assert isinstance(answer, ToolResponseMessage)
+    assert answer.is_error
 
 
 async def test_a_citation_is_at_its_place_in_its_part() -> None:

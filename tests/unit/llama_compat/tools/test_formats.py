@@ -622,6 +622,19 @@ def test_parts_stay_parts():
     )
 
 
+def test_pictures_that_tools_gave_come_behind_what_they_answered():
+    image, other = (ImageContent(f"data:image/png;base64,{each}") for each in ("AA==", "AQ=="))
+    messages = [
+        ToolResponseMessage("c1", (TextContent("one"), image)),
+        ToolResponseMessage("c1", (other,)),
+        UserMessage("And?"),
+    ]
+    answers, user = plain_messages(FORMATS["hermes"], messages, ())
+    text = "<tool_response>\none\n</tool_response>\n<tool_response>\n\n</tool_response>"
+    assert answers == UserMessage((TextContent(text), image, other))
+    assert user == UserMessage("And?")
+
+
 @pytest.mark.parametrize(
     ("choice", "ending"),
     [

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from llama_compat.distribution import CacheSettings, ExactCacheSettings, ServerSettings
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Principal, Reply, Target
+from llama_compat.exchange import GUARDRAILS_HEADER, Principal, Reply, Target
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
 from routing.cache.exact import ExactCache
@@ -52,6 +52,7 @@ class Chain:
         asked: the requests that came through.
         go: what the vendor says next: the last piece, or an error.
         held: how often the runtime is held.
+        headers: of what the vendor says as a whole.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -59,6 +60,7 @@ class Chain:
         self.go: asyncio.Queue[bytes | APIError] = asyncio.Queue()
         self.start: asyncio.Queue[APIError | None] = asyncio.Queue()
         self.held = 0
+        self.headers: dict[str, str] = {}
         cache = ExactCache.of(
             CacheSettings(exact=ExactCacheSettings(sampled=True, **settings)), ServerSettings(), ""
         )
@@ -80,7 +82,7 @@ class Chain:
             raise error
         assert request.call is not None
         if not request.call.stream:
-            return Reply(WHOLE, read_usage=lambda: USAGE)
+            return Reply(WHOLE, headers=self.headers, read_usage=lambda: USAGE)
         body = self._stream()
         return Reply(body, await anext(body), read_usage=lambda: USAGE)
 
@@ -309,4 +311,44 @@ async def test_keys_have_their_own() -> None:
     for key in ("a", "b"):
         chain.start.put_nowait(None)
         await read(await chain.layer(chain.request(stream=False, key=key)))
+    assert len(chain.asked) == 2
+
+
+async def test_what_was_hidden_is_said_each_time() -> None:
+    chain = Chain()
+    chain.headers = {GUARDRAILS_HEADER: "redacted=pii", "x-other": "1"}
+    for expected in ("miss", "hit"):
+        chain.start.put_nowait(None)
+        reply = await chain.layer(chain.request(stream=False))
+        assert reply.headers["x-llama-compat-cache"] == expected
+        assert reply.headers[GUARDRAILS_HEADER] == "redacted=pii"
+
+
+SEARCH = {"type": "function", "function": {"name": "web_search"}}
+
+
+async def test_a_key_that_may_not_have_a_tool_run_is_not_given_what_it_found() -> None:
+    chain = Chain(share="all", tools=True)
+    keys = [Principal("a"), Principal("b"), Principal("c", tools=()), Principal("d", tools=())]
+    said = []
+    for key in keys:
+        request = chain.request(stream=False, tools=[SEARCH])
+        assert request.call is not None
+        request.principal, request.call = key, replace(request.call, principal=key)
+        chain.start.put_nowait(None)
+        reply = await chain.layer(request)
+        said.append(reply.headers["x-llama-compat-cache"])
+    assert said == ["miss", "hit", "miss", "hit"]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [{"tools": [{"type": "mcp", "server_label": "x"}]}, {"mcp_servers": [{"name": "x"}]}],
+)
+async def test_what_a_server_is_told_to_do_is_done_each_time(asks: Any) -> None:
+    chain = Chain(tools=True)
+    for _ in range(2):
+        chain.start.put_nowait(None)
+        reply = await chain.layer(chain.request(stream=False, **asks))
+        assert reply.headers["x-llama-compat-cache"] == "bypass"
     assert len(chain.asked) == 2

@@ -11,6 +11,7 @@ import pytest
 
 from routing.observability import logs
 from routing.observability.logs import BoundedLog, QueuedLog
+from routing.observability.request_line import RequestLine
 
 
 @pytest.fixture
@@ -179,3 +180,28 @@ def test_a_line_goes_through_logging_where_somebody_else_configured_it(
     caplog.set_level(logging.INFO)
     logs.log_line("100 % of it")
     assert [each.getMessage() for each in caplog.records] == ["100 % of it"]
+
+
+def test_requests_are_linked_in_a_terminal_alone(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = RequestLine("req_1", "/v1/chat/completions", "m", 500, 1.0, outcome="it broke")
+    logger = logging.getLogger()
+    monkeypatch.setattr(logs, "_line", logs._line)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    master, terminal = os.openpty()
+    for descriptor, reader, is_linked in ((terminal, master, True), (pipe[1], pipe[0], False)):
+        handler = QueuedLog(descriptor)
+        handler.setFormatter(logs._Formatter())
+        monkeypatch.setattr(logger, "handlers", [handler])
+        monkeypatch.setattr(logs, "_line", lambda each, to=handler: to.line(str(each)))
+        logs.link_requests("http://h:1/")
+        logs.log_line(line)
+        handler.emit(logging.LogRecord("x", logging.WARNING, "", 0, line, (), None))
+        handler.start()
+        handler.stop()
+        written = os.read(reader, 10_000).decode()
+        assert written.count("POST") == 2
+        assert written.count("http://h:1/#/requests/req_1") == (2 if is_linked else 0)
+    os.close(terminal)
+    os.close(master)

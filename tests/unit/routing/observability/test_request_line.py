@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 
+from msgspec import structs
+
 from routing.observability.request_line import JSONFormatter, RequestLine
 
 FULL = RequestLine(
@@ -20,6 +22,14 @@ def test_text() -> None:
         " via a/x (timeout), b/y: it broke"
     )
     assert str(SHORT) == "req_1 POST /v1/chat/completions model=m status=- 0 ms"
+
+
+def test_in_a_terminal_the_id_leads_to_its_page() -> None:
+    named = structs.replace(SHORT, request_id="a/b#c")
+    assert named.linked("http://h:1/") == (
+        "\x1b]8;;http://h:1/#/requests/a%2Fb%23c\x1b\\a/b#c\x1b]8;;\x1b\\"
+        " POST /v1/chat/completions model=m status=- 0 ms"
+    )
 
 
 def formatted(message: object, *arguments: object, exc_info: bool = False) -> dict[str, object]:

@@ -57,6 +57,24 @@ async def test_what_is_there_already_is_not_sent_again() -> None:
     assert again.headers["cache-control"] == "no-cache"
 
 
+@pytest.mark.parametrize("path", ["/", "/page/vendor/temml.js", "/docs-assets/swagger-ui.css"])
+async def test_what_is_sent_is_compressed_for_who_takes_that(path: str) -> None:
+    app = application()
+    whole = await ask(app, "GET", path, **{"accept-encoding": "gzip;q=0, br"})
+    assert "content-encoding" not in whole.headers
+    small = await ask(app, "GET", path, **{"accept-encoding": "br, gzip"})
+    assert small.headers["content-encoding"] == "gzip"
+    assert small.content == whole.content
+    assert int(small.headers["content-length"]) < len(whole.content)
+    for reply in (whole, small):
+        assert reply.headers["vary"] == "accept-encoding"
+        if path != "/":
+            known = {"if-none-match": reply.headers["etag"], "accept-encoding": "gzip"}
+            assert (await ask(app, "GET", path, **known)).status_code == 304
+    headers = await ask(app, "HEAD", path, **{"accept-encoding": "gzip"})
+    assert headers.content == b""
+
+
 async def test_the_page_is_only_read() -> None:
     for method in ("POST", "DELETE"):
         assert (await ask(application(), method, "/")).status_code == 405
@@ -143,7 +161,8 @@ def test_no_module_has_words_of_its_own(name: str) -> None:
 
 def test_each_word_is_said_somewhere() -> None:
     strings = (FOLDER / "strings.js").read_text("utf-8")
-    rooms = re.findall(r"^  (\w+): \{(.*?)(?:^  \}| \}),$", strings, re.M | re.S)
+    found = re.findall(r"^  (\w+): \{(?: ([^\n]*) |\n(.*?)^  )\},$", strings, re.M | re.S)
+    rooms = [(room, line or block) for room, line, block in found]
     assert len(rooms) > 15
     code = "".join(code_of(name) for name in modules())
     # Of some the name is put together.

@@ -17,11 +17,13 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
+from providers.local.pictures.files import PictureFile
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.kernels import heads, norms
 from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.pictures.vision import SeenPicture, Sight
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.providers.local.engines import (
@@ -115,6 +117,37 @@ def test_a_batch_that_is_filled_up_gives_the_same(device: Any, folder: Path) -> 
         filled = runner._compute(runner._inputs.load(replies, padded=4))
     assert len(filled) == 4
     assert torch.allclose(filled[:2], expected, atol=1e-4)
+
+
+@pytest.mark.usefixtures("quick_check")
+@pytest.mark.parametrize("grid", [None, (2, 3)])
+def test_pictures_beside_pytorchs_own_operations(
+    device: Any, folder: Path, grid: tuple[int, int] | None
+) -> None:
+    """Their tokens are computed in kernels where they turn by one position, in pieces, beside a
+    reply; what follows them is, too."""
+    features = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))
+    picture = SeenPicture(
+        PictureFile(b"", 1, 1, "messages"), (range(8, 14),), grid, b"key", Sight(features)
+    )
+    found = []
+    for kernels in ("triton", "sdpa"):
+        settings = options(device, cuda_graphs=False) | {"kernels": kernels}
+        runner = load(str(folder), folder, TorchConfig(**settings)).runner
+        other = chunk_of(PROMPTS[1], 0, 17, range(4, 6))
+        generation = Generation(PROMPTS[1], SamplingParams(), 9)
+        shown = TorchSequence(generation, lambda _: None, None, [picture])
+        shown.blocks = [2, 0]
+        other_logits = runner.forward([other])
+        shown_logits = []
+        for start, end in ((0, 10), (10, 16), (16, 17)):
+            shown.computed = start
+            shown_logits = [runner.forward([Chunk(shown, end - start)])]
+        found.append(torch.cat([other_logits.cpu(), *shown_logits]))
+        if isinstance(runner, KernelRunner):
+            assert (runner._plain is None) == (grid is None)
+    assert torch.allclose(*found, atol=1e-4)
+    assert not torch.allclose(found[0][0], found[0][1], atol=1e-2)
 
 
 @pytest.mark.cuda

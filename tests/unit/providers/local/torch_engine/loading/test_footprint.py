@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.formats.weight_files import stored_tensors
 from providers.local.torch_engine.loading.footprint import (
     INT8_BYTES,
     count_weights,
@@ -21,6 +22,7 @@ from providers.local.torch_engine.loading.footprint import (
 )
 from providers.local.torch_engine.loading.loader import load
 from tests.tiny_models import make_model
+from tests.tiny_vision import make_vision_model
 
 TOKEN = 2 * 2 * 2 * 16 * 4
 """Bytes of the tiny model's cache: layers, keys and values, heads, width, float32."""
@@ -87,6 +89,19 @@ def test_tables_of_embeddings_stay_as_they_are() -> None:
     eight = weight_bytes(counts, torch.float32, "int8")
     assert eight == int((64 + 320) * 4 + (64 + 640) * INT8_BYTES)
     assert weight_bytes(counts, torch.float32, "none") == 1024 * 4
+
+
+def test_what_sees_pictures_is_never_of_fewer_bits(tmp_path: Path) -> None:
+    folder = make_vision_model(tmp_path / "tiny", "qwen2_5_vl")
+    tower = sum(
+        each.numbers
+        for name, each in stored_tensors(folder).items()
+        if name.startswith(("visual.", "model.visual."))
+    )
+    counts = count_weights(folder)
+    assert counts.tower == tower > 0
+    few, plain = (weight_bytes(counts, torch.float32, kind) for kind in ("int4", "none"))
+    assert 4 * tower < few < plain
 
 
 def test_older_files_are_told_by_their_size(tmp_path: Path) -> None:

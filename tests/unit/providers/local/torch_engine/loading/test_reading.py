@@ -58,6 +58,16 @@ def test_its_tokenizer_makes_the_same_tokens(tmp_path: Path) -> None:
             assert tokenizer.encode(text, add_special_tokens=special).ids == expected
 
 
+def test_a_template_may_lie_beside_the_tokenizer(tmp_path: Path) -> None:
+    """As that of Idefics 3 does."""
+    make_model(tmp_path, chat_template=None)
+    assert read(tmp_path).tokenizer.chat_template is None
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "{{ 1 }}"}))
+    assert kept(tmp_path).tokenizer.with_tools == "{{ 1 }}"
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": ["of another kind"]}))
+    assert read(tmp_path).tokenizer.chat_template is None
+
+
 def test_end_tokens_are_of_all_that_say_some(tmp_path: Path) -> None:
     make_model(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 9]}))

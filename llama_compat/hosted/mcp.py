@@ -1,0 +1,87 @@
+"""What a request says of servers of the Model Context Protocol, in the words of OpenAI's tool, and
+the calls of their tools in what it has of earlier turns.
+
+https://platform.openai.com/docs/guides/tools-connectors-mcp, 2026-11-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import structs
+
+from llama_compat.dialects.members import as_object, optional_text_in, text_in
+from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.asked import parse_texts
+from llama_compat.hosted.vocabulary import MCPTool, server_tool_name
+from llama_compat.tools.calls import parse_tool_call
+from llama_compat.types import AnyToolCall
+
+_Asks = Literal["always", "never"] | tuple[str, ...] | None
+
+
+def parse_server(tool: Mapping[str, Any], path: str) -> MCPTool:
+    """A tool of the type `mcp`.
+
+    Args:
+        tool: it.
+        path: where it is.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    if tool.get("connector_id") is not None:
+        raise invalid_parameter(
+            f"{path}.connector_id",
+            "Connectors are OpenAI's own. Name a server by 'server_url', or one of this server's"
+            " template by 'server_label' alone.",
+        )
+    headers = as_object(tool.get("headers") or {}, f"{path}.headers")
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            raise invalid_parameter(f"{path}.headers.{name}", "A header's value must be a string.")
+    return MCPTool(
+        text_in(tool, "server_label", path),
+        optional_text_in(tool, "server_url", path) or "",
+        optional_text_in(tool, "authorization", path) or "",
+        headers,
+        _parse_allowed(tool.get("allowed_tools"), f"{path}.allowed_tools"),
+        _parse_approval(tool.get("require_approval"), f"{path}.require_approval"),
+    )
+
+
+def without_secrets(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as a reply repeats it, and a store keeps it: OpenAI shows no credentials there."""
+    return {name: each for name, each in tool.items() if name not in ("authorization", "headers")}
+
+
+def _parse_allowed(value: Any, path: str) -> tuple[str, ...] | None:
+    match value:
+        case None:
+            return None
+        case list():
+            return parse_texts(value, path)
+        case {"tool_names": list(names), **others} if not others:
+            return parse_texts(names, f"{path}.tool_names")
+    raise invalid_parameter(path, f"'{path}' must be a list of names, or have 'tool_names' alone.")
+
+
+def _parse_approval(value: Any, path: str) -> _Asks:
+    match value:
+        case None | "always" | "never":
+            return value
+        case {"always": {"tool_names": list(names)}, **others} if not others:
+            return parse_texts(names, f"{path}.always.tool_names")
+    raise invalid_parameter(
+        path,
+        f"'{path}' must be 'always', 'never', or name the tools that need it in"
+        " 'always.tool_names'.",
+    )
+
+
+def server_call(call_id: str, label: str, name: str, arguments_json: str) -> AnyToolCall:
+    """A call of the tool `name` of the server `label`. What the model is to know the tool by is
+    settled when it is known which tools there are."""
+    call = parse_tool_call(call_id, server_tool_name(label, name), arguments_json)
+    return structs.replace(call, server_tool=(label, name))

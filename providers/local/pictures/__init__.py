@@ -1,0 +1,1 @@
+"""Pictures in prompts: what may come in, as files, whichever engine sees them."""

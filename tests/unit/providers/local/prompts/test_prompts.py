@@ -1,0 +1,121 @@
+"""What chat templates are given of pictures, and of texts where they read these in parts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from llama_compat.errors import APIError
+from llama_compat.types import (
+    CompletionMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ToolResponseMessage,
+    UserMessage,
+)
+from providers.local.pictures.files import PictureFile
+from providers.local.pictures.placing import Look, expanded, placed
+from providers.local.prompts.prompts import render_messages, wants_parts
+from providers.local.prompts.templates.renderer import TemplateRenderer, variables
+
+IMAGE = ImageContent("data:image/png;base64,AA==")
+
+
+class Templated:
+    """A tokenizer, as far as it renders."""
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._renderer = TemplateRenderer()
+        self.rendered = 0
+
+    def render_chat(self, messages: Any, tools: Any) -> str:
+        self.rendered += 1
+        return self._renderer.render(self._template, variables(messages, tools, {}))
+
+    def close(self) -> None:
+        self._renderer.close()
+
+
+EACH = "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}"
+
+
+@pytest.fixture
+def tokenizer(request: pytest.FixtureRequest) -> Iterator[Templated]:
+    made = Templated("{% for message in messages %}" + request.param + "{% endfor %}")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "wanted"),
+    [
+        ("{{ message['content'] }}", False),
+        ("{% if message['content'] is string %}{{ message['content'] }}{% endif %}", False),
+        (EACH, True),
+        ("{{ message['content'][0]['text'] | trim }}", True),
+        # What writes nothing of either is given texts, as ever.
+        ("{{ message['role'] }}", False),
+        ("{{ raise_exception('no') }}", False),
+    ],
+    indirect=["tokenizer"],
+)
+def test_it_is_tried_what_a_template_reads(tokenizer: Templated, wanted: bool) -> None:
+    assert wants_parts(tokenizer) is wanted  # type: ignore[arg-type]
+    tried = tokenizer.rendered
+    assert wants_parts(tokenizer) is wanted  # type: ignore[arg-type]
+    assert tokenizer.rendered == tried
+
+
+def test_pictures_are_parts_in_the_order_in_which_they_came() -> None:
+    messages = (
+        SystemMessage("Be brief."),
+        UserMessage((TextContent("See "), IMAGE, TextContent(" and "), IMAGE)),
+        ToolResponseMessage("call_1", (TextContent("It: "), IMAGE), is_error=True),
+    )
+    system, user, tool = render_messages(messages)
+    picture = {"type": "image"}
+    assert system["content"] == "Be brief."
+    assert user["content"] == [
+        *({"type": "text", "text": "See "}, picture, {"type": "text", "text": " and "}, picture)
+    ]
+    assert [part["type"] for part in tool["content"]] == ["text", "text", "image"]
+
+
+def test_all_are_parts_where_a_template_reads_nothing_else() -> None:
+    messages = (UserMessage("Hi"), CompletionMessage.of("Hello.", []))
+    assert [each["content"] for each in render_messages(messages, in_parts=True)] == [
+        [{"type": "text", "text": "Hi"}],
+        [{"type": "text", "text": "Hello."}],
+    ]
+
+
+class _Vision:
+    mark = "<image>"
+    token_id = 7
+
+
+def test_pictures_take_the_places_of_their_marks() -> None:
+    looks = [Look("<a><a>", 2), Look("<b>", 1)]
+    assert expanded(["See <image>", " and <image>."], "<image>", looks) == [
+        *("See <a><a>", " and <b>.")
+    ]
+    with pytest.raises(APIError, match="places for 1 pictures, of the 2"):
+        expanded(["See <image>"], "<image>", looks)
+
+
+def test_their_parts_are_found_among_the_tokens() -> None:
+    """One in three runs, one in a single run behind it."""
+    files = [PictureFile(bytes([each]), 1, 1, "messages") for each in (1, 2)]
+    looks = [Look("", 5), Look("", 2, (1, 2))]
+    found = placed([0, 7, 7, 1, 7, 7, 2, 7, 3, 7, 7, 4], _Vision(), files, looks)  # type: ignore[arg-type]
+    assert [each.runs for each in found] == [
+        (range(1, 3), range(4, 6), range(7, 8)),
+        (range(9, 11),),
+    ]
+    assert [each.grid for each in found] == [None, (1, 2)]
+    with pytest.raises(RuntimeError, match="6 tokens of a prompt"):
+        placed([7] * 6, _Vision(), files, looks)  # type: ignore[arg-type]

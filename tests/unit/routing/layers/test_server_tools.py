@@ -1,0 +1,99 @@
+"""Which requests are given the tools that the server runs, and who may not have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from llama_compat.dialects.anthropic_messages.operations import MESSAGES
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai_responses.operations import RESPONSES
+from llama_compat.distribution import ServerSettings
+from llama_compat.errors import APIError
+from llama_compat.exchange import Call, Principal
+from llama_compat.hosted.loop import HostedToolbox
+from llama_compat.wire.json_fields import encode_json
+from providers.answer import relays
+from providers.registry import provider_type
+from routing.layers.server_tools import ServerToolsLayer
+from routing.tools.toolbox import ServerTools
+from tests.unit.calls import call_of
+
+DOCS = "https://docs.example/mcp"
+SETTINGS = ServerSettings.model_validate(
+    {
+        "tools": {
+            "web_search": {"backend": "files", "folder": "."},
+            "mcp": {"servers": [{"label": "docs", "url": DOCS}], "from_requests": True},
+        }
+    }
+)
+
+
+async def equipped(
+    tools: bytes, operation: Operation = RESPONSES, key: Principal | None = None
+) -> Call:
+    async def never(request: Any) -> Any:
+        raise AssertionError
+
+    assert SETTINGS.tools is not None
+    layer = ServerToolsLayer(never, ServerTools(SETTINGS.tools), None)
+    call = call_of(b'{"model": "m", "input": "x", %b}' % tools, operation)
+    return await layer.equipped(replace(call, principal=key or Principal("k")), None, [])
+
+
+def toolbox_of(call: Call) -> HostedToolbox:
+    assert call.toolbox is not None
+    return call.toolbox
+
+
+@pytest.mark.parametrize(
+    ("tools", "operation", "relayed"),
+    [
+        (b'"tools": [{"type": "mcp", "server_label": "docs"}]', RESPONSES, False),
+        (
+            b'"tools": [{"type": "mcp", "server_label": "docs", "server_url": "%b"}]'
+            % DOCS.encode(),
+            RESPONSES,
+            False,
+        ),
+        (b'"mcp_servers": [{"name": "docs", "url": ""}]', MESSAGES, False),
+        (b'"tools": [{"type": "mcp", "server_label": "d", "server_url": "h"}]', RESPONSES, True),
+        (b'"mcp_servers": [{"name": "d", "url": "h"}]', MESSAGES, True),
+        (b'"tools": [{"type": "web_search"}]', RESPONSES, True),
+    ],
+)
+async def test_a_server_of_the_template_is_none_that_a_vendor_knows(
+    tools: bytes, operation: Operation, relayed: bool
+) -> None:
+    kind = "remote::openai" if operation is RESPONSES else "remote::anthropic-messages"
+    registered = provider_type(kind)
+    settings: Any = registered.config.validate({"api_key": "k"})
+    provider = registered.make("p", settings, [])
+    assert relays(provider, await equipped(tools, operation)) is relayed
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        b'"tools": [{"type": "web_search"}]',
+        rb'"tools": [{"type": "web\u005fsearch"}]',
+        b'"tools": [{"type": "mcp", "server_label": "d", "server_url": "https://d.example"}]',
+        b'"mcp_servers": [{"name": "d", "url": "https://d.example"}]',
+    ],
+)
+async def test_a_key_without_a_tool_may_not_have_it_run_by_a_vendor_either(tools: bytes) -> None:
+    operation = MESSAGES if b"mcp_servers" in tools else RESPONSES
+    assert toolbox_of(await equipped(tools, operation)).kinds
+    for allowed in ((), ("mcp.docs.*",)):
+        with pytest.raises(APIError) as refused:
+            await equipped(tools, operation, Principal("k", tools=allowed))
+        assert refused.value.code == "tool_not_allowed"
+
+
+async def test_what_is_no_tool_of_the_servers_needs_no_leave() -> None:
+    mine = {"type": "function", "name": "web_search_mine", "parameters": {}}
+    call = await equipped(b'"tools": [%b]' % encode_json(mine), key=Principal("k", tools=()))
+    assert toolbox_of(call).kinds == frozenset()
