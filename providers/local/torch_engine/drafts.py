@@ -21,6 +21,8 @@ def draft_config(config: TorchConfig, draft: DraftConfig) -> TorchConfig:
             "quantization": draft.quantization,
             "speculation": "none",
             "max_sequences": PLACES,
+            # It knows by itself what its places hold; of states none are kept for others.
+            "prefix_cache": False,
             "kv_cache": ENOUGH,
         }
     )

@@ -189,7 +189,9 @@ class ParkedTorchModel:
 
     def __init__(self, loaded: LoadedModel, opens: Callable[[LoadedModel], Engine]) -> None:
         # What has the KV cache goes; a model that is not batched has none.
-        self._loaded = replace(loaded, runner=_NoRunner()) if loaded.batched else loaded
+        self._loaded = loaded
+        if loaded.batched:
+            self._loaded = replace(loaded, runner=_NoRunner(), states=None)
         self._opens = opens
         self._weights = on_device(loaded.device, ParkedWeights, loaded.weights)
         self.size = self._weights.size
@@ -230,6 +232,7 @@ def _anew(loaded: LoadedModel) -> LoadedModel:
         blocks=made.blocks,
         kernels=made.kernels,
         long_rope=made.long_rope,
+        states=made.states,
         cache_bytes=made.cache_bytes,
     )
 

@@ -21,27 +21,27 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def unpacked(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """The weights that `quantize` packed, read one by one as its layout is described."""
+    """The weights that `quantize` packed, read as its layout is described."""
     tiles, groups, _ = packed.shape
     weight = torch.empty(tiles * TILE, groups * GROUP)
     for tile in range(tiles):
         for group in range(groups):
             block = packed[tile, group]
             scales = block[: 2 * TILE].clone().view(torch.float16).float()
-            for output in range(TILE):
-                for at in range(GROUP):
-                    integer = _integer(block, bits, output, at)
-                    weight[tile * TILE + output, group * GROUP + at] = integer * scales[output]
+            rows, columns = slice(tile * TILE, None), slice(group * GROUP, (group + 1) * GROUP)
+            weight[rows, columns][:TILE] = _integers(block, bits) * scales[:, None]
     return weight
 
 
-def _integer(block: torch.Tensor, bits: int, output: int, at: int) -> int:
+def _integers(block: torch.Tensor, bits: int) -> torch.Tensor:
+    """Those of one block: `[TILE, GROUP]`."""
     if bits == 8:
-        integers = block[2 * TILE :].view(torch.int8)
-        return int(integers[(at // 2 * TILE + output) * 2 + at % 2])
-    byte = int(block[3 * TILE :][(at // 4 * TILE + output) * 2 + at % 2])
-    code = byte >> 4 if at % 4 >= 2 else byte & 15
-    return code - int(block[2 * TILE + output])
+        pairs = block[2 * TILE :].view(torch.int8).reshape(GROUP // 2, TILE, 2)
+        return pairs.transpose(0, 1).reshape(TILE, GROUP).int()
+    pairs = block[3 * TILE :].int().reshape(GROUP // 4, TILE, 2)
+    # The first two of four inputs are in the lower halves of two bytes, the others in the upper.
+    codes = torch.stack([pairs & 15, pairs >> 4], 2).transpose(0, 1).reshape(TILE, GROUP)
+    return codes - block[2 * TILE : 3 * TILE].int()[:, None]
 
 
 def test_every_weight_of_8_bits_is_within_half_a_step_of_its_group() -> None:
