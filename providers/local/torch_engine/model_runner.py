@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
-from providers.local.torch_engine.model.kv_cache import KVCache
+from providers.local.torch_engine.model.kv_cache import KVCache, numbers_of
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
@@ -114,9 +115,8 @@ class TorchSteps:
         self._apart = apart
         self._block_size = cache.block_size
         # Kept, since memory that is taken anew for each step has to be mapped anew as well.
-        self._gathered = decoder.embedding.new_empty(
-            GATHERED_TOKENS, 2 * decoder.kv_heads, decoder.head_dim
-        )
+        widest = max(math.prod(numbers_of(each)) for each in cache.layers)
+        self._gathered = decoder.embedding.new_empty(GATHERED_TOKENS, widest)
 
     def __call__(
         self, positions: torch.Tensor, slots: torch.Tensor, spans: Sequence[SequenceSpan]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from safetensors import SafetensorError, safe_open
 
 from providers.base import ProviderStartError
 from providers.local.torch_engine.adapters.low_rank import LowRank, Place, TorchAdapter
-from providers.local.torch_engine.loading.weights import in_order, pairwise
+from providers.local.torch_engine.loading.weights import in_order, order_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder, Layer
 from providers.local.torch_engine.model.experts import Experts
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -143,11 +144,22 @@ class AdapterReader:
             raise ValueError(
                 f"it adapts experts (layers.{number}.{module}), which is not supported"
             )
+        if layer.latent is not None and module.startswith("self_attn."):
+            raise ValueError(
+                f"it adapts keys and values of low rank (layers.{number}.{module}), which is not"
+                " supported"
+            )
         decoder, config = self.decoder, self.config()
-        hidden, heads = decoder.embedding.shape[1], decoder.heads * decoder.head_dim
-        keys = decoder.kv_heads * decoder.head_dim
-        inner = getattr(config, "intermediate_size", 0)
-        inner = inner[number] if isinstance(inner, Sequence) else inner
+        are_one = getattr(config, "attention_k_eq_v", False) and layer.window is None
+        if are_one and module == "self_attn.k_proj":
+            raise ValueError(
+                f"it adapts keys that are values too (layers.{number}.{module}), which is not"
+                " supported"
+            )
+        own = decoder.heads_of(layer)
+        hidden, heads = decoder.embedding.shape[1], own.queries * own.size
+        keys = own.keys * own.size if layer.looks_at is None else 0
+        inner = layer.mlp.intermediate if isinstance(layer.mlp, GatedMLP) else 0
         gates = heads if layer.gates_attention else 0
         inputs, first, outputs = {
             "self_attn.q_proj": (hidden, 0, heads + gates),
@@ -167,9 +179,9 @@ class AdapterReader:
                 f" {has[0]} x {has[1]}, and the model's is {wanted[0]} x {wanted[1]}"
             )
         # As the model's own weights are kept, see `loading.weights`.
-        order = pairwise(decoder.head_dim, decoder.ropes[layer.rope]).to(up.device)
+        order = order_of(config, own.size, decoder.ropes[layer.rope]).to(up.device)
         if gates and module == "self_attn.q_proj":
-            both = up.unflatten(0, (decoder.heads, -1)).chunk(2, 1)
+            both = up.unflatten(0, (own.queries, -1)).chunk(2, 1)
             queries, gate = (each.flatten(0, 1) for each in both)
             shared, behind = self._product(down), heads + 2 * keys
             return [

@@ -39,7 +39,7 @@ class CPUKernels:
     ) -> None:
         epsilon = decoder.norm.epsilon
         sizes = {"kv_heads": decoder.kv_heads, "head_dim": decoder.head_dim}
-        # All layers are alike in this.
+        # All layers are alike in this, see `supports`.
         norms_heads = any(layer.query_norm is not None for layer in decoder.layers)
         norms_results = any(layer.attention_norm is not None for layer in decoder.layers)
         self._decoder = decoder
@@ -109,9 +109,21 @@ def supports(decoder: Decoder) -> bool:
         and decoder.embedding.shape[1] % LANES == 0
         and decoder.head_dim % LANES == 0
         and decoder.activation in rows.ACTIVATIONS
-        and not decoder.scores_unusually
+        and decoder.unusual is None
+        and _normed_alike(decoder.layers)
         and len({norm.epsilon for norm in norms if norm is not None}) == 1
     )
+
+
+def _normed_alike(layers: Sequence[Layer]) -> bool:
+    """Whether all with attention have the same norms of heads and of results, which are compiled
+    into kernels."""
+    kinds = {
+        (each.query_norm is None, each.attention_norm is None)
+        for each in layers
+        if each.recurrence is None
+    }
+    return len(kinds) == 1
 
 
 def step_of(
@@ -150,7 +162,7 @@ class CPUStep(TorchStep):
 
     def layer(
         self, layer: Layer, hidden: torch.Tensor, product: torch.Tensor | None, cached: torch.Tensor
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
         """See `Step`; in one kernel where all sequences decode, and none has an adapter."""
         weights = self._kernels.weights.get(layer)
         spans = self._decoding

@@ -1,16 +1,17 @@
 """Which architectures run in batches, and what each has of its own: a row for each `model_type`.
 
 What transformers' modules show by themselves is not here: biases, norms of queries and keys,
-experts, windows, and what queries are turned by.
+experts, windows, keys and values of low rank, and what queries are turned by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from providers.local.torch_engine.loading.recurrences import Kind, state_shape_of
+from providers.local.torch_engine.model.gated_mlp import UNGATED
 from providers.local.torch_engine.model.recurrent.states import StateShape
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
 from providers.local.torch_engine.model.torch_step import (
@@ -20,9 +21,59 @@ from providers.local.torch_engine.model.torch_step import (
     SWIGLU_LIMIT,
 )
 
-ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
 """Those whose frequencies do not depend on how long the sequence is, but for LongRoPE's, which has
 two sets of them."""
+
+
+class LayerNorms(NamedTuple):
+    """What transformers calls the norms of a layer; None for one that is not there.
+
+    Attributes:
+        before_attention, after_attention: of what attention takes, and of what it adds.
+        before_mlp, after_mlp: likewise. With none but the first, the MLP takes what attention does.
+    """
+
+    before_attention: str | None = "input_layernorm"
+    after_attention: str | None = None
+    before_mlp: str | None = None
+    after_mlp: str | None = None
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether attention and MLP take the same, and are computed beside each other."""
+        return self == LayerNorms()
+
+
+BEFORE = LayerNorms(before_mlp="post_attention_layernorm")
+AFTER = LayerNorms(None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+BOTH = LayerNorms(
+    after_attention="post_attention_layernorm",
+    before_mlp="pre_feedforward_layernorm",
+    after_mlp="post_feedforward_layernorm",
+)
+BOTH_OF_GLM = LayerNorms(
+    after_attention="post_self_attn_layernorm",
+    before_mlp="post_attention_layernorm",
+    after_mlp="post_mlp_layernorm",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How the experts of a token are chosen, as far as the router does not say so itself.
+
+    Attributes:
+        sigmoid: each expert is scored by itself; else all scores are shares of one.
+        normalised: whether the chosen ones' shares sum to 1, where the router has no setting.
+        group_by: of how many of its best experts a group's score is the sum.
+        weighs_inputs: the shares weigh what experts take, not what they give.
+    """
+
+    sigmoid: bool = False
+    normalised: bool = True
+    group_by: int = 1
+    weighs_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +81,36 @@ class Architecture:
     """What an architecture has of its own.
 
     Attributes:
-        norms: of a layer: before attention and MLP, behind them, or both.
+        norms: of a layer.
         norms_add_one: the weights of norms are what they have more than 1.
+        norms_centred: norms take the mean away first.
+        turns_neighbours: what turns together lies side by side in the files too.
+        turned_first: queries and keys are normalised once they are turned.
+        fixed_by_alpha: with an `alpha`, dynamic frequencies do not depend on the length.
+        turns_windows_only: layers without a window are not turned, where others have one.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
-        gate: of its MLPs, where that is not the config's activation.
+        gate: of its MLPs, where that is not the config's activation; of `UNGATED` where they have
+            none.
+        routing: of its experts.
+        transposed_experts: their weights are `[inputs, outputs]`.
         in_threes: of three pairs of a head's dimensions that lie side by side, one turns by a
             token's time, one by its row in a picture, and one by its column.
         recurrences: what there is in the place of attention, by what the config's `layer_types`
             call such layers.
-        renamed: what its modules and settings are called, where all others have another name.
+        renamed: what its modules are called, where all others have another name.
     """
 
-    norms: Literal["before", "after", "both"] = "before"
+    norms: LayerNorms = BEFORE
     norms_add_one: bool = False
+    norms_centred: bool = False
+    turns_neighbours: bool = False
+    turned_first: bool = False
+    fixed_by_alpha: bool = False
+    turns_windows_only: bool = False
     has_multipliers: bool = False
     gate: str | None = None
+    routing: Routing = Routing()
+    transposed_experts: bool = False
     in_threes: bool = False
     recurrences: Mapping[str, Kind] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -55,22 +121,26 @@ class Architecture:
 
 
 PLAIN = Architecture()
-GEMMA = Architecture(norms="both", norms_add_one=True)
+GEMMA = Architecture(norms=BOTH, norms_add_one=True)
 GRANITE = Architecture(has_multipliers=True)
-OLMO = Architecture(norms="after")
+OLMO = Architecture(norms=AFTER)
+EXAONE = Architecture(norms=AFTER, turns_windows_only=True)
+GLM = Architecture(turns_neighbours=True)
+COHERE = Architecture(
+    norms=LayerNorms(), norms_centred=True, turns_neighbours=True, turns_windows_only=True
+)
+GROUPED = Routing(sigmoid=True, group_by=2)
+"""DeepSeek V3's experts, and those of many since (arXiv:2412.19437)."""
+HUNYUAN = Architecture(turned_first=True, fixed_by_alpha=True)
+DEEPSEEK = Architecture(turns_neighbours=True, routing=GROUPED)
 QWEN_NEXT = Architecture(norms_add_one=True, recurrences={"linear_attention": "gated_delta"})
 LFM = Architecture(
+    norms=LayerNorms("operator_norm", before_mlp="ffn_norm"),
     gate="silu",
     recurrences={"conv": "short_conv"},
     renamed={
-        "input_layernorm": "operator_norm",
-        "post_attention_layernorm": "ffn_norm",
         "norm": "embedding_norm",
-        "rms_norm_eps": "norm_eps",
-        "q_norm": "q_layernorm",
-        "k_norm": "k_layernorm",
         "o_proj": "out_proj",
-        "mlp": "feed_forward",
         "gate_proj": "w1",
         "up_proj": "w3",
         "down_proj": "w2",
@@ -80,6 +150,11 @@ LFM = Architecture(
 ARCHITECTURES: Mapping[str, Architecture] = {
     "cwm": PLAIN,
     "llama": PLAIN,
+    "llama4_text": Architecture(
+        turns_neighbours=True,
+        routing=Routing(sigmoid=True, normalised=False, weighs_inputs=True),
+        transposed_experts=True,
+    ),
     "mistral": PLAIN,
     "ministral": PLAIN,
     "ministral3": PLAIN,
@@ -106,7 +181,34 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma": Architecture(norms_add_one=True),
     "gemma2": GEMMA,
     "gemma3_text": GEMMA,
-    "gpt_oss": Architecture(gate=CLAMPED_SWIGLU),
+    "gemma4_text": Architecture(norms=BOTH),
+    "gemma4_unified_text": Architecture(norms=BOTH),
+    "gpt_oss": Architecture(gate=CLAMPED_SWIGLU, transposed_experts=True),
+    "deepseek_v2": Architecture(turns_neighbours=True, routing=Routing(normalised=False)),
+    "deepseek_v3": DEEPSEEK,
+    "youtu": DEEPSEEK,
+    "glm": GLM,
+    "glm4": Architecture(norms=BOTH_OF_GLM, turns_neighbours=True),
+    "glm4_moe": Architecture(routing=GROUPED),
+    "glm4_moe_lite": DEEPSEEK,
+    "dots1": Architecture(routing=GROUPED),
+    "solar_open": Architecture(routing=GROUPED),
+    "minimax_m2": Architecture(routing=Routing(sigmoid=True)),
+    "ernie4_5": GLM,
+    "ernie4_5_moe": GLM,
+    "exaone4": EXAONE,
+    "exaone_moe": Architecture(turns_windows_only=True, routing=GROUPED),
+    "flex_olmo": OLMO,
+    "helium": GLM,
+    "internlm3": PLAIN,
+    "jais2": Architecture(norms_centred=True, gate="relu2"),
+    "mellum": PLAIN,
+    "hunyuan_v1_dense": HUNYUAN,
+    "hunyuan_v1_moe": HUNYUAN,
+    "arcee": Architecture(gate="relu2"),
+    "nemotron": Architecture(norms_add_one=True, norms_centred=True, gate="relu2"),
+    "cohere": COHERE,
+    "cohere2": COHERE,
 }
 """By the `model_type` of the config, or of its text part."""
 
@@ -115,14 +217,18 @@ def why_not(config: Any) -> str | None:
     """What keeps a model with this config from running in batches; None if nothing does."""
     text = config.get_text_config()
     if text.model_type not in ARCHITECTURES:
-        return f"its architecture '{text.model_type}' is none of {', '.join(sorted(ARCHITECTURES))}"
+        return f"its architecture '{text.model_type}' is none of those that share steps here"
     for rope in rope_parameters(text).values():
-        if rope["rope_type"] not in ROPE_TYPES:
+        is_fixed = ARCHITECTURES[text.model_type].fixed_by_alpha and rope.get("alpha")
+        if rope["rope_type"] not in ROPE_TYPES and not is_fixed:
             return f"its rotary embeddings are of the type '{rope['rope_type']}'"
     if len(rope_lengths(text)) > 1:
         return "its rotary embeddings change at several lengths"
     gate = gate_of(text)
-    if gate == CLAMPED_SWIGLU:
+    if ARCHITECTURES[text.model_type].gate in UNGATED:
+        if text.hidden_act != gate:
+            return f"its activation is '{text.hidden_act}'"
+    elif gate == CLAMPED_SWIGLU:
         own = (text.swiglu_alpha, text.swiglu_limit)
         if own != (SWIGLU_ALPHA, SWIGLU_LIMIT):
             return f"its gate is bounded by other numbers: {own[0]} and {own[1]}"
@@ -130,8 +236,10 @@ def why_not(config: Any) -> str | None:
         return f"its activation is '{gate}'"
     if getattr(text, "clip_qkv", None):
         return "its queries and keys are clipped"
-    if getattr(text, "use_bidirectional_attention", False):
+    if getattr(text, "use_bidirectional_attention", False) not in (None, False, "vision"):
         return "its tokens look ahead"
+    if text.model_type == "cohere" and text.use_qk_norm:
+        return "each of its heads has norms of its own"
     return None
 
 
@@ -147,3 +255,9 @@ def state_shapes(text: Any) -> list[StateShape]:
     if not kinds:
         return []
     return [state_shape_of(kinds[each], text) for each in text.layer_types if each in kinds]
+
+
+def turns_neighbours(text: Any) -> bool:
+    """Whether what turns together lies side by side in the files of a model with this config."""
+    own = ARCHITECTURES[text.model_type]
+    return own.turns_neighbours and bool(getattr(text, "rope_interleave", True))

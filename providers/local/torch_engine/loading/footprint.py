@@ -21,7 +21,7 @@ from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import state_shapes, why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
-from providers.local.torch_engine.model.kv_cache import CacheShape
+from providers.local.torch_engine.model.kv_cache import CacheShape, RowShape
 from providers.local.torch_engine.model.linear import PACKED
 from providers.local.torch_engine.model.recurrent.states import affordable
 
@@ -42,11 +42,13 @@ class WeightCounts:
     Attributes:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
+        side: in that of what each layer takes of a token, which stays too.
         tower: in what sees pictures, which does too.
     """
 
     all: int
     embedding: int
+    side: int = 0
     tower: int = 0
 
 
@@ -159,20 +161,28 @@ def count_weights(folder: Path) -> WeightCounts:
 
 def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
     """How many numbers there are, by how many each tensor of a name has."""
-    tables = [count for name, count in numbers.items() if name.endswith("embed_tokens.weight")]
+
+    def largest(end: str) -> int:
+        return max((count for name, count in numbers.items() if name.endswith(end)), default=0)
+
     towers = [
         count for name, count in numbers.items() if not set(TOWERS).isdisjoint(name.split("."))
     ]
-    return WeightCounts(sum(numbers.values()), max(tables, default=0), sum(towers))
+    return WeightCounts(
+        sum(numbers.values()),
+        largest("embed_tokens.weight"),
+        largest("embed_tokens_per_layer.weight"),
+        sum(towers),
+    )
 
 
 def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) -> int:
     """What they take once they are loaded, in numbers of this kind."""
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
-    # The table stays in float32; where it is the head as well, that is one more, and quantized.
-    plain = (counts.embedding + counts.tower) * dtype.itemsize
-    others = counts.all - counts.tower
+    # The tables stay in float32; where one is the head as well, that is one more, and quantized.
+    plain = (counts.embedding + counts.side + counts.tower) * dtype.itemsize
+    others = counts.all - counts.side - counts.tower
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
         layers = others - counts.embedding
@@ -193,13 +203,9 @@ def cache_bytes(
     What is free, of which a share would be otherwise, depends on who else is loaded at the moment.
     """
     text = architecture.get_text_config()
-    heads = text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
     shapes = state_shapes(text)
-    attends = [True] * (text.num_hidden_layers - len(shapes))
     kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
-    token = CacheShape(attends, kv_heads, head_dim, kind).bytes_per_token
+    token = cache_shape(text, kind).bytes_per_token
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
@@ -213,3 +219,22 @@ def cache_bytes(
         # In whole blocks, of which the last is rarely full.
         allowed = min(allowed, sequences * (min(known) + 16) * token)
     return max(int(allowed), int(16 * token)) + states
+
+
+def cache_shape(text: Any, dtype: torch.dtype) -> CacheShape:
+    """What a token of a model with this text config takes in the KV cache, as
+    `Decoder.cache_shape` has it once it is loaded; of layers that keep nothing of it, nothing."""
+    layers = text.num_hidden_layers - (getattr(text, "num_kv_shared_layers", None) or 0)
+    layers -= len(state_shapes(text))
+    rank = getattr(text, "kv_lora_rank", None)
+    if rank:
+        return CacheShape([RowShape(1, rank + text.qk_rope_head_dim)] * layers, dtype)
+    # Where layers differ, the config has one for each.
+    own = getattr(text, "per_layer_config", None)
+    return CacheShape([_rows_of(own[at] if own else text) for at in range(layers)], dtype)
+
+
+def _rows_of(layer: Any) -> RowShape:
+    heads = layer.num_attention_heads
+    keys = getattr(layer, "num_key_value_heads", None) or heads
+    return RowShape(2 * keys, getattr(layer, "head_dim", None) or layer.hidden_size // heads)

@@ -91,7 +91,7 @@ def choose_prompt_attention(
 
 
 def _suitable(decoder: Decoder) -> str:
-    if decoder.scores_unusually:
+    if decoder.unusual is not None:
         return "sdpa"
     if decoder.embedding.device.type == "cuda":
         return "triton"
@@ -108,10 +108,8 @@ def _llvm_supports(decoder: Decoder) -> bool:
 
 def _fault(kernels: str, decoder: Decoder, *, packed: bool) -> str | None:
     """What keeps the model from running in these kernels, with such a cache: they are tried."""
-    if decoder.scores_unusually:
-        return (
-            "its attention has bounded scores, sinks or queries that grow, which they don't compute"
-        )
+    if decoder.unusual is not None:
+        return f"it has {decoder.unusual}, which they don't compute"
     # They are given addresses: on what they are not made for, trying them would end the process.
     if kernels == "llvm" and not _llvm_supports(decoder):
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from providers.local.torch_engine.loading.kernel_choice import (
     choose_prompt_attention,
 )
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
+from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
@@ -70,17 +71,11 @@ def paged(
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
-    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    device, shape = decoder.embedding.device, decoder.cache_shape
     is_packed = config.kv_cache_dtype == "int8"
-    if is_packed and (device.type != "cpu" or dtype != torch.float32):
-        raise ProviderStartError(
-            f"The model '{name}' can't have 'kv_cache_dtype: int8' on '{device}' in"
-            f" {str(dtype).removeprefix('torch.')}: that is for CPUs and float32, or weights of"
-            " fewer bits there. Leave it out of the template."
-        )
-    attends = [each.recurrence is None for each in decoder.layers]
-    cache_dtype = torch.int8 if is_packed else dtype
-    shape = CacheShape(attends, decoder.kv_heads, decoder.head_dim, cache_dtype)
+    if is_packed:
+        _check_packed(name, decoder)
+        shape = replace(shape, dtype=torch.int8)
     block_bytes = shape.bytes_per_token * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
@@ -132,6 +127,26 @@ def paged(
         runner = PagedRunner(decoder, cache, apart=config.deterministic, states=states)
     blocks = BlockManager(total, BLOCK_SIZE)
     return Paged(runner, blocks, chosen, long_rope, slots, total * block_bytes + state_bytes)
+
+
+def _check_packed(name: str, decoder: Decoder) -> None:
+    """Whether the cache of this model can have 8 bits a number.
+
+    Raises:
+        ProviderStartError: it can't.
+    """
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    if device.type != "cpu" or dtype != torch.float32:
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: int8' on '{device}' in"
+            f" {str(dtype).removeprefix('torch.')}: that is for CPUs and float32, or weights of"
+            " fewer bits there. Leave it out of the template."
+        )
+    if any(each.latent is not None for each in decoder.layers):
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: int8': of a token it keeps the few"
+            " numbers that keys and values are made of, as they are. Leave it out of the template."
+        )
 
 
 def _slots(

@@ -31,10 +31,19 @@ from providers.local.torch_engine.formats.weight_files import header_of
 from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
-from providers.local.torch_engine.model import experts, gated_mlp
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm, Rope
-from providers.local.torch_engine.model.experts import Experts, Rows
+from providers.local.torch_engine.model import experts, gated_mlp, latent
+from providers.local.torch_engine.model.decoder import (
+    Decoder,
+    Heads,
+    Layer,
+    Norm,
+    Rope,
+    SideInput,
+    SideInputs,
+)
+from providers.local.torch_engine.model.experts import Experts, Router, Rows
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.recurrent import convolution, gated_delta, short_conv
 from providers.local.torch_engine.model.recurrent.convolution import Convolution
 from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
@@ -48,8 +57,8 @@ _AT_ONCE = min(8, os.cpu_count() or 1)
 CLASSES = {
     each.__name__: each
     for each in (
-        *(Convolution, Decoder, Experts, GatedDelta, GatedMLP, Layer, Norm, PackedLinear, Rope),
-        *(Rows, ShortConv),
+        *(Convolution, Decoder, Experts, GatedDelta, GatedMLP, Heads, Latent, Layer, Norm),
+        *(PackedLinear, Rope, Router, Rows, ShortConv, SideInput, SideInputs),
     )
 }
 """What a decoder with such weights is made of, beside tensors, lists, numbers and dtypes."""
@@ -160,8 +169,8 @@ def _sum(described: str, sums: Mapping[str, int]) -> str:
 def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
     modules = (
-        *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, packing),
-        *(products, recurrences, short_conv, weights),
+        *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, latent),
+        *(packing, products, recurrences, short_conv, weights),
     )
     files = [__file__, *(str(each.__file__) for each in modules)]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])

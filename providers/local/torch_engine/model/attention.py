@@ -21,17 +21,42 @@ class Scores(NamedTuple):
         window: how many tokens one looks back at, itself included; None for all.
         cap: what bounds the scores, if something does.
         sinks: of each head a score that takes its share and adds nothing, `[heads]`, if there are.
+        chunk: a sequence is cut after each so many tokens, and none looks back beyond a cut.
     """
 
     scale: float
     window: int | None
     cap: float | None = None
     sinks: torch.Tensor | None = None
+    chunk: int | None = None
 
     @property
     def are_unusual(self) -> bool:
         """Whether PyTorch's own attention doesn't know them."""
         return self.cap is not None or self.sinks is not None
+
+    @property
+    def reach(self) -> Reach:
+        """How far tokens look back."""
+        return Reach(self.window, self.chunk)
+
+
+class Reach(NamedTuple):
+    """How far tokens look back: see `Scores`."""
+
+    window: int | None
+    chunk: int | None
+
+    def first(self, place: int) -> int:
+        """The first token that the one at `place` looks at."""
+        first = 0 if self.window is None else max(0, place - self.window + 1)
+        return first if self.chunk is None else max(first, place // self.chunk * self.chunk)
+
+
+def keys_and_values(cached: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is in a layer of the cache, `[sequences, rows, length, size]`; see `RowShape`."""
+    heads = cached.shape[1] // 2
+    return (cached[:, :heads], cached[:, heads:]) if heads else (cached, cached)
 
 
 class Span(Protocol):
@@ -79,7 +104,7 @@ class SequenceSpan:
         self.length = length
         self.blocks = blocks
         self._block_size = block_size
-        self._masks: dict[int | None, torch.Tensor] = {}
+        self._masks: dict[Reach, torch.Tensor] = {}
         self._device = device
 
     @cached_property
@@ -94,34 +119,33 @@ class SequenceSpan:
         slots = (firsts[:, None] + torch.arange(self._block_size)).flatten()
         return slots[: self.length].to(self._device)
 
-    def _read(self, layer: torch.Tensor, window: int | None) -> torch.Tensor:
-        """Keys and values that the step's tokens may look at: `[length, 2 * kv_heads, head_dim]`.
+    def _read(self, layer: torch.Tensor, reach: Reach) -> torch.Tensor:
+        """Keys and values that the step's tokens may look at: `[length, rows, size]`.
 
         A view where the blocks lie side by side and are not packed, else a copy.
         """
-        first = self._first_visible(window)
+        first = self._first_visible(reach)
         if self._slots is None:
             start = self.blocks[0] * self._block_size
             return unpacked(layer[start + first : start + self.length])
         return unpacked(layer.index_select(0, self._slots[first:]))
 
-    def _mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+    def _mask(self, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
         """What is added to the scores of the step's tokens and of those that `_read` gives."""
-        if window not in self._masks:
-            self._masks[window] = self._make_mask(window, dtype)
-        return self._masks[window]
+        if reach not in self._masks:
+            self._masks[reach] = self._make_mask(reach, dtype)
+        return self._masks[reach]
 
     def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """See `Span`."""
         _, heads, head_dim = queries.shape
-        scale, window = scores.scale, scores.window
-        kv_heads = layer.shape[1] // 2
+        scale, reach = scores.scale, scores.reach
+        keys, values = keys_and_values(self._read(layer, reach).transpose(0, 1).unsqueeze(0))
+        kv_heads = keys.shape[1]
         group = heads // kv_heads
-        cached = self._read(layer, window).transpose(0, 1).unsqueeze(0)
-        keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
         if scores.are_unusual:
             query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-            mask = None if self._sees_all(window) else self._mask(window, queries.dtype)
+            mask = None if self._sees_all(reach) else self._mask(reach, queries.dtype)
             attended = attended_unusually(query, keys, values, mask, scores)
             return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
         if self.tokens == 1:
@@ -130,34 +154,35 @@ class SequenceSpan:
             attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
             return attended.view(1, heads * head_dim)
         query = queries[self.rows].transpose(0, 1).unsqueeze(0)
-        begins = window is None and self.tokens == self.length and not self._is_whole
-        free = begins or self._sees_all(window)
+        all_new = self.tokens == self.length and reach.first(self.length - 1) == 0
+        begins = all_new and not self._is_whole
+        free = begins or self._sees_all(reach)
         attended = functional.scaled_dot_product_attention(
             query,
             keys,
             values,
-            attn_mask=None if free else self._mask(window, queries.dtype),
+            attn_mask=None if free else self._mask(reach, queries.dtype),
             is_causal=begins,
             scale=scale,
             enable_gqa=group > 1,
         )
         return attended.transpose(1, 2).reshape(self.tokens, heads * head_dim)
 
-    def _sees_all(self, window: int | None) -> bool:
+    def _sees_all(self, reach: Reach) -> bool:
         """Whether each token looks at all that `_read` gives."""
-        return self.tokens == 1 or (self._is_whole and window is None)
+        return self.tokens == 1 or (self._is_whole and reach == Reach(None, None))
 
-    def _first_visible(self, window: int | None) -> int:
-        if window is None:
-            return 0
-        return max(0, self.length - self.tokens - window + 1)
+    def _first_visible(self, reach: Reach) -> int:
+        return reach.first(self.length - self.tokens)
 
-    def _make_mask(self, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+    def _make_mask(self, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
         ends = torch.arange(self.length - self.tokens, self.length, device=self._device)[:, None]
-        places = torch.arange(self._first_visible(window), self.length, device=self._device)
+        places = torch.arange(self._first_visible(reach), self.length, device=self._device)
         hidden = (places > ends) & (not self._is_whole)
-        if window is not None:
-            hidden |= places <= ends - window
+        if reach.window is not None:
+            hidden |= places <= ends - reach.window
+        if reach.chunk is not None:
+            hidden |= places < ends // reach.chunk * reach.chunk
         return torch.zeros(hidden.shape, dtype=dtype, device=self._device).masked_fill_(
             hidden, -torch.inf
         )

@@ -6,16 +6,19 @@ So their keys and values are gathered, one sequence below the other, and attende
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch.nn import functional
 
 from providers.local.torch_engine.model.attention import (
+    Reach,
     Scores,
     SequenceSpan,
     Span,
     attended_unusually,
+    keys_and_values,
 )
 from providers.local.torch_engine.model.kv_cache import is_packed, unpacked
 
@@ -32,7 +35,8 @@ class DecodeGroup:
     Args:
         spans: the sequences.
         block_size: tokens in a block of the cache.
-        gathered: where their keys and values go, `[GATHERED_TOKENS, 2 * kv_heads, head_dim]`.
+        gathered: where their keys and values go, `[GATHERED_TOKENS, numbers]`: as many as a token
+            has in the widest layer.
     """
 
     def __init__(
@@ -50,38 +54,38 @@ class DecodeGroup:
         self._blocks = torch.nn.utils.rnn.pad_sequence(
             [torch.tensor(span.blocks) for span in spans], batch_first=True
         ).to(device)
-        self._visible: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._visible: dict[Reach, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def attend(self, queries: torch.Tensor, layer: torch.Tensor, scores: Scores) -> torch.Tensor:
         """See `Span`."""
         _, heads, head_dim = queries.shape
-        scale, window = scores.scale, scores.window
-        count, kv_heads = len(self._lengths), layer.shape[1] // 2
-        if window not in self._visible:
-            self._visible[window] = self._look(window, queries.dtype)
-        slots, mask = self._visible[window]
+        count, reach = len(self._lengths), scores.reach
+        if reach not in self._visible:
+            self._visible[reach] = self._look(reach, queries.dtype)
+        slots, mask = self._visible[reach]
         if is_packed(layer):
             cached = unpacked(layer.index_select(0, slots))
         else:
-            cached = self._gathered[: len(slots)]
+            shape = (len(slots), *layer.shape[1:])
+            cached = self._gathered.view(-1)[: math.prod(shape)].view(shape)
             torch.index_select(layer, 0, slots, out=cached)
-        cached = cached.view(count, -1, 2 * kv_heads, head_dim).transpose(1, 2)
+        of_each = cached.view(count, -1, *cached.shape[1:]).transpose(1, 2)
+        keys, values = keys_and_values(of_each)
         if scores.are_unusual:
             query = queries[self.rows].view(count, heads, 1, head_dim)
-            keys, values = cached[:, :kv_heads], cached[:, kv_heads:]
             attended = attended_unusually(query, keys, values, mask, scores)
             return attended.view(count, heads * head_dim)
         attended = functional.scaled_dot_product_attention(
             # The heads that share keys are so many queries to them: nothing has to be repeated.
-            queries[self.rows].view(count, kv_heads, -1, head_dim),
-            cached[:, :kv_heads],
-            cached[:, kv_heads:],
+            queries[self.rows].view(count, keys.shape[1], -1, head_dim),
+            keys,
+            values,
             attn_mask=mask,
-            scale=scale,
+            scale=scores.scale,
         )
         return attended.reshape(count, heads * head_dim)
 
-    def _look(self, window: int | None, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def _look(self, reach: Reach, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """What the new tokens may look at.
 
         Returns:
@@ -89,8 +93,12 @@ class DecodeGroup:
             is added to the scores, `[sequences, 1, 1, slots of each]`.
         """
         lengths, size = self._lengths, self._block_size
-        visible = lengths if window is None else lengths.clamp_max(window)
-        longest = self._longest if window is None else min(self._longest, window)
+        visible, longest = lengths, self._longest
+        if reach.window is not None:
+            visible, longest = lengths.clamp_max(reach.window), min(longest, reach.window)
+        if reach.chunk is not None:
+            visible = visible.minimum((lengths - 1) % reach.chunk + 1)
+            longest = min(longest, reach.chunk)
         numbers = torch.arange(longest, device=lengths.device)
         # What is behind a sequence's end may hold anything, even what is no number.
         places = (lengths - visible + numbers).minimum(lengths - 1)

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 
 from providers.local.torch_engine.model.experts import Experts
-from providers.local.torch_engine.model.gated_mlp import GatedMLP
-from providers.local.torch_engine.model.kv_cache import KVCache
+from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
+from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache, RowShape, numbers_of
+from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.linear import Linear
 from providers.local.torch_engine.model.recurrent.states import StateShape
 from providers.local.torch_engine.model.recurrent.step_states import Recurrence, StepStates
@@ -39,11 +41,15 @@ class Norm:
         weight: `[size]`, in float32.
         epsilon: what is added to the mean of the squares.
         dtype: of what comes out.
+        centred: whether the mean is taken away first.
+        bias: what is added in the end, `[size]` in float32.
     """
 
     weight: torch.Tensor
     epsilon: float
     dtype: torch.dtype
+    centred: bool = False
+    bias: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         size = self.weight.shape[0]
@@ -53,8 +59,13 @@ class Norm:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`x`, `[..., size]`, normalised."""
         values = x.float()
+        if self.centred:
+            values = values - values.mean(-1, keepdim=True)
         length = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        return (values / torch.hypot(length, self._least)).mul_(self._scaled).to(self.dtype)
+        normed = (values / torch.hypot(length, self._least)).mul_(self._scaled)
+        if self.bias is not None:
+            normed = normed.add_(self.bias)
+        return normed.to(self.dtype)
 
 
 @dataclass(eq=False)
@@ -72,6 +83,7 @@ class Rope:
         query_growth: how much longer queries get with each `query_length` of positions before
             them, by its logarithm; None where they don't.
         query_length: see `query_growth`.
+        query_start: how many positions are before the first.
         rotations: what turns a pair, complex, `[positions, rotated dimensions / 2]`, as far as
             `reach` was told; behind them those of long sequences, if there are any.
         query_scales: what the queries at each position are scaled by, `[positions]`; None where
@@ -83,6 +95,7 @@ class Rope:
     long: torch.Tensor | None = None
     query_growth: float | None = None
     query_length: int | None = None
+    query_start: int = 0
     axes: list[int] | None = None
 
     def __post_init__(self) -> None:
@@ -96,8 +109,10 @@ class Rope:
             tables.append(self._turned(frequencies, positions))
         self.rotations = torch.cat(tables) if long else tables[0]
         self.query_scales: torch.Tensor | None = None
-        if self.query_growth is not None and self.query_length and positions > self.query_length:
-            periods = torch.arange(positions, device=self.frequencies.device) // self.query_length
+        end = positions + self.query_start
+        if self.query_growth is not None and self.query_length and end > self.query_length:
+            before = torch.arange(self.query_start, end, device=self.frequencies.device)
+            periods = before // self.query_length
             self.query_scales = 1 + self.query_growth * torch.log(1 + periods.float())
 
     def _turned(self, frequencies: torch.Tensor, positions: int) -> torch.Tensor:
@@ -135,6 +150,60 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SideInputs:
+    """What each layer takes of a token's own embedding, computed for all layers at once (Gemma 4).
+
+    Attributes:
+        table: another embedding of each token, `[vocab_size, layers * size]`.
+        table_scale: what that is multiplied by.
+        projection: the embedding's part, `[tokens, hidden]` to `[tokens, layers * size]`.
+        norm: of that, for each layer, `[size]`.
+        scale: what the sum of both is multiplied by.
+    """
+
+    table: torch.Tensor
+    table_scale: float
+    projection: Linear
+    norm: Norm
+    scale: float
+
+    def __call__(
+        self, token_ids: torch.Tensor, embedded: torch.Tensor, step: ForwardStep
+    ) -> torch.Tensor:
+        """What each layer takes: `[layers, tokens, size]`."""
+        size = len(self.norm.weight)
+        own = self.table.index_select(0, token_ids).to(embedded.dtype) * self.table_scale
+        projected = self.projection(embedded)
+        normed = step.norm(projected.view(-1, size), self.norm).view(own.shape)
+        both = (normed + own) * self.scale
+        return both.unflatten(-1, (-1, size)).transpose(0, 1).contiguous()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SideInput:
+    """How a layer adds its `SideInputs`.
+
+    Attributes:
+        gate: `[tokens, hidden]` to `[tokens, size]`: with the activation, how much of it is taken.
+        projection: that to `[tokens, hidden]`.
+        norm: of what is added.
+    """
+
+    gate: Linear
+    projection: Linear
+    norm: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Of a layer's attention: how many queries, how many keys and as many values; their size."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """One layer's weights, as functions. Norms are before attention and MLP, behind them, or both.
 
@@ -151,6 +220,16 @@ class Layer:
             that was found is let by, before the sigmoid.
         recurrence: what is computed in place of attention: `qkv` gives what it takes, and `out`
             takes what it gives. None where there is attention.
+        chunk: a sequence is cut after each so many tokens, and none looks back beyond a cut; None
+            where it isn't.
+        beside: the MLP takes what attention takes, and not what that has added.
+        turned_first: queries and keys are normalised once they are turned.
+        latent: what makes keys and values of a few numbers; None where they are computed at once.
+        value_norm: of each head's values, `[head_dim]`.
+        heads: where those are others than the decoder's.
+        looks_at: the layer whose keys and values this one looks at; it has none of its own then.
+        side: what it takes of each token's own embedding, once its MLP has added to that.
+        scale: what all that has been added so far is multiplied by in the end.
     """
 
     input_norm: Norm | None
@@ -169,6 +248,15 @@ class Layer:
     sinks: torch.Tensor | None = None
     gates_attention: bool = False
     recurrence: Recurrence | None = None
+    chunk: int | None = None
+    beside: bool = False
+    turned_first: bool = False
+    latent: Latent | None = None
+    value_norm: Norm | None = None
+    heads: Heads | None = None
+    looks_at: int | None = None
+    side: SideInput | None = None
+    scale: float = 1.0
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
@@ -196,10 +284,12 @@ class Decoder:
         head: makes logits of its result.
         heads, kv_heads, head_dim: of the attention.
         attention_scale: of its scores.
-        activation: of the MLP's gate, as transformers' configs call it.
+        activation: of the MLP's gate, as transformers' configs call it; of `UNGATED`, of an MLP
+            without.
         score_cap: what bounds the scores of the attention, if something does.
         soft_cap: what bounds the logits, if something does.
         long_after: the most tokens of a sequence that is not long, where `Rope.long` is others'.
+        side_inputs: what layers take of a token's own embedding, where they do.
     """
 
     embedding: torch.Tensor
@@ -216,15 +306,49 @@ class Decoder:
     score_cap: float | None = None
     soft_cap: float | None = None
     long_after: int | None = None
+    side_inputs: SideInputs | None = None
 
     @property
-    def scores_unusually(self) -> bool:
-        """Whether its attention is one that kernels don't compute, as far as `reach` was told."""
-        return (
-            self.score_cap is not None
-            or any(each.sinks is not None for each in self.layers)
-            or any(each.query_scales is not None for each in self.ropes)
-        )
+    def unusual(self) -> str | None:
+        """What it has that kernels don't compute, as far as `reach` was told; None for nothing."""
+        positions = len(self.ropes[0].rotations)
+        layers = self.layers
+        kinds = {
+            "attention with bounded scores": self.score_cap is not None,
+            "attention with sinks": any(each.sinks is not None for each in layers),
+            "queries that grow": any(each.query_scales is not None for each in self.ropes),
+            "keys and values of low rank": any(each.latent is not None for each in layers),
+            "attention in chunks": any(each.chunk and positions > each.chunk for each in layers),
+            "layers of several shapes": any(
+                each.heads is not None or each.looks_at is not None for each in layers
+            ),
+            "norms of what is turned": any(each.turned_first for each in layers),
+            "MLPs without gates": self.activation in UNGATED,
+            "norms of values": any(each.value_norm is not None for each in layers),
+            "norms around the mean": self.norm.centred,
+            "inputs for each layer": self.side_inputs is not None,
+        }
+        return next((name for name, there in kinds.items() if there), None)
+
+    def heads_of(self, layer: Layer) -> Heads:
+        """Of one of its layers."""
+        return layer.heads or Heads(self.heads, self.kv_heads, self.head_dim)
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What a token takes in its cache."""
+        return CacheShape([self._rows_of(each) for each in self.layers], self.embedding.dtype)
+
+    def _rows_of(self, layer: Layer) -> RowShape | int:
+        if layer.looks_at is not None:
+            return layer.looks_at
+        if layer.recurrence is not None:
+            return RowShape(0, 0)
+        if layer.latent is not None:
+            rank = len(layer.latent.row_norm.weight)
+            return RowShape(1, self.ropes[layer.rope].dimensions + rank)
+        heads = self.heads_of(layer)
+        return RowShape(2 * heads.keys, heads.size)
 
     @property
     def has_experts(self) -> bool:
@@ -258,6 +382,9 @@ class Decoder:
         hidden = self.embedding.index_select(0, token_ids)
         if self.embedding_scale != 1:
             hidden = hidden * self.embedding_scale
+        if self.side_inputs is not None:
+            sides = self.side_inputs(token_ids, hidden, step)
+            step.sides = dict(zip(self.layers, sides, strict=True))
         # What the layer before adds to `hidden`.
         product: torch.Tensor | None = None
         seen = step.seen
@@ -287,12 +414,14 @@ class ForwardStep(ABC):
         seen: those that stand for parts of pictures; None where no token does.
         states: what layers with a state go on from; None where the model has none.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
+        sides: what each layer takes of the tokens' own embeddings, `[tokens, size]`.
     """
 
     adapted: AdaptedRows | None = None
     seen: SeenRows | None = None
     states: StepStates | None = None
     apart: bool = False
+    sides: Mapping[Layer, torch.Tensor] = MappingProxyType({})
 
     def layer(
         self,
@@ -300,7 +429,7 @@ class ForwardStep(ABC):
         hidden: torch.Tensor,
         product: torch.Tensor | None,
         cached: torch.Tensor,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
         """One layer.
 
         Args:
@@ -311,7 +440,7 @@ class ForwardStep(ABC):
             cached: the layer of the cache; it holds nothing where the layer has a state.
 
         Returns:
-            What this layer's MLP adds to `hidden`.
+            What this layer's MLP adds to `hidden`; None where it is there already.
         """
         if product is None:
             normed = hidden if layer.input_norm is None else self.norm(hidden, layer.input_norm)
@@ -330,30 +459,51 @@ class ForwardStep(ABC):
             self.adapted.add(layer, "out", found, attended)
         if layer.attention_norm is not None:
             attended = self.norm(attended, layer.attention_norm)
+        if layer.beside:
+            return self._mlp(layer, normed).add_(attended)
         normed = self._added(attended, hidden, layer.mlp_input_norm)
         added = self._mlp(layer, normed)
-        return added if layer.mlp_norm is None else self.norm(added, layer.mlp_norm)
+        if layer.mlp_norm is not None:
+            added = self.norm(added, layer.mlp_norm)
+        if layer.side is None and layer.scale == 1:
+            return added
+        hidden.add_(added)
+        if layer.side is not None:
+            side = layer.side
+            taken = self.gated(torch.cat([side.gate(hidden), self.sides[layer]], -1))
+            hidden.add_(self.norm(side.projection(taken), side.norm))
+        hidden.mul_(layer.scale)
+        return None
+
+    def by_row(
+        self, compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
+        """What `compute` makes of `x`, of each row by itself where rows are told apart."""
+        if not self.apart or len(x) < 2:
+            return compute(x)
+        return torch.cat([compute(row) for row in x.split(1)])
 
     def _attended(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """What the attention of a layer finds: `[tokens, heads * head_dim]`."""
         gates = None
         if layer.gates_attention:
-            everything, (_, rows, head_dim) = qkv.shape[1], cached.shape
+            everything, rows = qkv.shape[1], numbers_of(cached)
             # As many gates as queries, and the rest is keys and values.
-            queries = (everything - rows * head_dim) // 2
+            queries = (everything - rows.rows * rows.size) // 2
             qkv, gates = qkv.split([everything - queries, queries], -1)
             qkv = qkv.contiguous()
         self._norm_rows(qkv, layer)
         found = self.attend(self.turn_and_write(qkv, layer, cached), cached, layer)
+        if layer.latent is not None:
+            found = self.by_row(layer.latent.values, found)
         if gates is None:
             return found
-        rows = gates.split(1) if self.apart else (gates,)
-        return found.mul_(torch.cat([each.sigmoid() for each in rows]))
+        return found.mul_(self.by_row(torch.sigmoid, gates))
 
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp
         if isinstance(mlp, Experts):
-            return mlp(x, self.gated, apart=self.apart)
+            return mlp(x, self.gated, self.norm, apart=self.apart)
         if self.adapted is None:
             return mlp(x, self.gated)
         gate_up = mlp.gate_up(x)

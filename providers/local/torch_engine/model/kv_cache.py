@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -18,31 +19,39 @@ LEAST_SCALE = 1e-30
 """Of a head whose numbers are all 0."""
 
 
+class RowShape(NamedTuple):
+    """What a token takes in a layer of the cache.
+
+    Attributes:
+        rows: keys, and behind them as many values; a single row is both.
+        size: numbers in each.
+    """
+
+    rows: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class CacheShape:
     """What a token takes in the cache.
 
     Attributes:
-        attends: of each layer, whether it has keys and values.
-        kv_heads: keys, and as many values, a layer.
-        head_dim: numbers in each.
+        layers: of the model; a number is that of the layer whose keys and values one looks at.
         dtype: of them; int8 where they are packed.
     """
 
-    attends: Sequence[bool]
-    kv_heads: int
-    head_dim: int
+    layers: Sequence[RowShape | int]
     dtype: torch.dtype
 
     @property
     def bytes_per_token(self) -> int:
         """In all layers."""
-        return int(sum(self.attends) * 2 * self.kv_heads * self.width * self.dtype.itemsize)
+        own = [each for each in self.layers if not isinstance(each, int)]
+        return sum(each.rows * self.width(each) for each in own) * int(self.dtype.itemsize)
 
-    @property
-    def width(self) -> int:
-        """Of a head, in numbers of `dtype`."""
-        return self.head_dim + (SCALE_BYTES if self.dtype == torch.int8 else 0)
+    def width(self, rows: RowShape) -> int:
+        """Of each of `rows`, in numbers of `dtype`."""
+        return rows.size + (SCALE_BYTES if self.dtype == torch.int8 else 0)
 
 
 class KVCache:
@@ -55,32 +64,34 @@ class KVCache:
         device: where they are.
 
     Attributes:
-        layers: one tensor a layer, `[blocks * block_size, 2 * kv_heads, width]`: the keys and
-            behind them the values of the token in each slot; without slots where it has none. See
-            `CacheShape`.
+        layers: one tensor a layer, `[blocks * block_size, rows, width]`: the keys and behind them
+            the values of the token in each slot; see `CacheShape`. Layers that look at the same
+            have the same tensor.
     """
 
     def __init__(
         self, shape: CacheShape, blocks: int, block_size: int, device: torch.device
     ) -> None:
-        self.kv_heads = shape.kv_heads
         self.block_size = block_size
-        # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
-        self.layers = [
-            torch.empty(
-                blocks * block_size if attends else 0,
-                2 * shape.kv_heads,
-                shape.width,
-                dtype=shape.dtype,
-                device=device,
-            )
-            for attends in shape.attends
-        ]
+        self.layers: list[torch.Tensor] = []
+        for each in shape.layers:
+            if isinstance(each, int):
+                self.layers.append(self.layers[each])
+                continue
+            # Not zeroed: on Linux memory that nothing was written to is not taken from the system.
+            size = (blocks * block_size, each.rows, shape.width(each))
+            self.layers.append(torch.empty(size, dtype=shape.dtype, device=device))
 
 
 def is_packed(layer: torch.Tensor) -> bool:
     """Whether a layer of the cache has 8 bits a number."""
     return bool(layer.dtype == torch.int8)
+
+
+def numbers_of(layer: torch.Tensor) -> RowShape:
+    """What a token has in a layer of the cache, scales left out."""
+    _, rows, width = layer.shape
+    return RowShape(rows, width - SCALE_BYTES if is_packed(layer) else width)
 
 
 def packed(rows: torch.Tensor) -> torch.Tensor:
@@ -99,5 +110,5 @@ def unpacked(rows: torch.Tensor) -> torch.Tensor:
 
 
 def write(layer: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
-    """Write keys and values `[tokens, 2 * kv_heads, head_dim]` into slots of a layer."""
+    """Write keys and values `[tokens, rows, size]` into slots of a layer."""
     layer.index_copy_(0, slots, packed(rows) if is_packed(layer) else rows)

@@ -13,7 +13,15 @@ from torch.nn import functional
 
 from providers.local.torch_engine.model import kv_cache
 from providers.local.torch_engine.model.attention import Scores, Span, attend
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
+from providers.local.torch_engine.model.decoder import (
+    Decoder,
+    ForwardStep,
+    Heads,
+    Layer,
+    Norm,
+)
+from providers.local.torch_engine.model.gated_mlp import UNGATED
+from providers.local.torch_engine.model.latent import Latent
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": partial(functional.silu, inplace=True),
@@ -66,53 +74,87 @@ class TorchStep(ForwardStep):
 
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `ForwardStep`."""
-        return self._by_row(norm, x)
+        return self.by_row(norm, x)
 
     def add_and_norm(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm) -> torch.Tensor:
         """See `ForwardStep`."""
-        return self._by_row(norm, hidden.add_(x))
-
-    def _by_row(
-        self, compute: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
-    ) -> torch.Tensor:
-        if not self.apart or len(x) < 2:
-            return compute(x)
-        return torch.cat([compute(row) for row in x.split(1)])
+        return self.by_row(norm, hidden.add_(x))
 
     def turn_and_write(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
-        decoder = self._decoder
-        heads = qkv.unflatten(-1, (-1, decoder.head_dim))
-        turned = decoder.heads + decoder.kv_heads
-        self._norm_heads(heads, layer)
+        if layer.latent is not None:
+            return self._rows_of(qkv, layer, layer.latent, cached)
+        own = self._decoder.heads_of(layer)
+        queries, keys = own.queries, own.keys
+        heads = qkv.unflatten(-1, (-1, own.size))
+        if not layer.turned_first:
+            self._norm_heads(heads, layer, own)
+        self._turn(heads[:, : queries + keys], layer)
+        if layer.turned_first:
+            self._norm_heads(heads, layer, own)
+        self._grow(heads[:, :queries], layer)
+        if layer.looks_at is None:
+            kv_cache.write(cached, self._slots, heads[:, queries:])
+        return heads[:, :queries]
+
+    def _rows_of(
+        self, qkv: torch.Tensor, layer: Layer, latent: Latent, cached: torch.Tensor
+    ) -> torch.Tensor:
+        """`turn_and_write` of a layer whose keys and values are of low rank."""
+        width, rope = cached.shape[-1], self._decoder.ropes[layer.rope]
+        made_of, rows = qkv.split([qkv.shape[1] - width, width], -1)
+        if latent.queries is not None and latent.queries_norm is not None:
+            made_of = latent.queries(self.norm(made_of.contiguous(), latent.queries_norm))
+        heads = made_of.unflatten(-1, (self._decoder.heads, -1))
+        queries = self.by_row(lambda x: latent.widened(x, rope.dimensions), heads)
+        self._turn(queries, layer)
+        self._grow(queries, layer)
+        turned, rest = rows.contiguous().split([rope.dimensions, width - rope.dimensions], -1)
+        rows = torch.cat([turned, self.norm(rest.contiguous(), latent.row_norm)], -1).unsqueeze(1)
+        self._turn(rows, layer)
+        kv_cache.write(cached, self._slots, rows)
+        return queries
+
+    def _turn(self, heads: torch.Tensor, layer: Layer) -> None:
+        """Turn `heads`, `[tokens, heads, size]`, in place."""
         step = 1 if self.apart else max(1, len(heads))
         rotations = self._rotations[layer.rope].split(step)
-        for rows, turns in zip(heads[:, :turned].split(step), rotations, strict=True):
-            decoder.ropes[layer.rope].apply(rows, turns)
-        if (scales := self._query_scales[layer.rope]) is not None:
-            heads[:, : decoder.heads] *= scales.to(heads.dtype)
-        kv_cache.write(cached, self._slots, heads[:, decoder.heads :])
-        return heads[:, : decoder.heads]
+        for rows, turns in zip(heads.split(step), rotations, strict=True):
+            self._decoder.ropes[layer.rope].apply(rows, turns)
 
-    def _norm_heads(self, heads: torch.Tensor, layer: Layer) -> None:
-        """Normalise queries and keys, in place, where the model does that."""
-        count = self._decoder.heads
-        if layer.query_norm is not None and layer.key_norm is not None:
-            queries, keys = heads[:, :count], heads[:, count : count + self._decoder.kv_heads]
-            queries.copy_(self._by_row(layer.query_norm, queries))
-            keys.copy_(self._by_row(layer.key_norm, keys))
+    def _grow(self, queries: torch.Tensor, layer: Layer) -> None:
+        """Make `queries`, `[tokens, heads, size]`, longer, in place, where the model does that."""
+        if (scales := self._query_scales[layer.rope]) is not None:
+            queries *= scales.to(queries.dtype)
+
+    def _norm_heads(self, heads: torch.Tensor, layer: Layer, own: Heads) -> None:
+        """Normalise queries, keys and values, in place, where the model does that."""
+        at = 0
+        for norm, count in (
+            (layer.query_norm, own.queries),
+            (layer.key_norm, own.keys),
+            (layer.value_norm, own.keys),
+        ):
+            if norm is not None:
+                normed = heads[:, at : at + count]
+                normed.copy_(self.by_row(norm, normed))
+            at += count
 
     def attend(self, queries: torch.Tensor, cached: torch.Tensor, layer: Layer) -> torch.Tensor:
         """See `ForwardStep`."""
         decoder = self._decoder
-        scores = Scores(decoder.attention_scale, layer.window, decoder.score_cap, layer.sinks)
+        scores = Scores(
+            decoder.attention_scale, layer.window, decoder.score_cap, layer.sinks, layer.chunk
+        )
         return attend(queries, cached, self._spans, scores)
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
-        return self._by_row(self._gated, gate_up)
+        return self.by_row(self._gated, gate_up)
 
     def _gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        if self._decoder.activation in UNGATED:
+            return UNGATED[self._decoder.activation](gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         if self._activation is None:
             return clamped_swiglu(gate, up)

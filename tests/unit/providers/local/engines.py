@@ -99,7 +99,129 @@ UNUSUAL: dict[str, dict[str, Any]] = {
 }
 """As `ARCHITECTURES`, of those whose attention PyTorch's own operations compute."""
 
+GROUPS = {
+    "n_routed_experts": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+    "n_shared_experts": 2,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.7,
+    "norm_topk_prob": True,
+    "first_k_dense_replace": 1,
+}
+LOW_RANK = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": None,
+    "kv_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 20,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.5,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+
+BEYOND: dict[str, dict[str, Any]] = {
+    "arcee": {"hidden_act": "relu2"},
+    "cohere": {"logit_scale": 0.5},
+    "cohere2": {"head_dim": 16, "logit_scale": 0.5, **BOTH_KINDS},
+    "deepseek_v2": {**LOW_RANK, **GROUPS, "topk_method": "group_limited_greedy"},
+    "deepseek_v3": {
+        **LOW_RANK,
+        **GROUPS,
+        "q_lora_rank": 32,
+        "attention_bias": True,
+        "rope_parameters": YARN,
+    },
+    "glm4_moe_lite": {**LOW_RANK, **GROUPS, "rope_interleave": False},
+    "hunyuan_v1_dense": {
+        "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "dynamic",
+            "rope_theta": 10000.0,
+            "alpha": 100.0,
+            "factor": 1.0,
+        },
+    },
+    "hunyuan_v1_moe": {**EXPERTS, "head_dim": 16, "moe_topk": 2},
+    "nemotron": {"head_dim": 16, "hidden_act": "relu2"},
+    "youtu": {**LOW_RANK, "q_lora_rank": 32},
+    # A chunk ends within prompts and within replies.
+    "llama4_text": {
+        "head_dim": 16,
+        "intermediate_size_mlp": 96,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_layers": [1, 2],
+        "num_hidden_layers": 4,
+        "no_rope_layers": [1, 1, 1, 0],
+        "attention_chunk_size": 24,
+        "attn_temperature_tuning": True,
+        "floor_scale": 16,
+        "attn_scale": 0.4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    # E2B and E4B; and the larger ones.
+    "gemma4_text": {
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 3,
+        "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 400,
+        "final_logit_softcapping": 10.0,
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    },
+    "gemma4_unified_text": {"head_dim": 16, "global_head_dim": 32, **BOTH_KINDS},
+    "jais2": {"hidden_act": "relu2", "attention_bias": True},
+    "gemma4_text without shared layers": {
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 6,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 48,
+        **BOTH_KINDS,
+    },
+}
+"""As `UNUSUAL`, of those whose layers or norms are others than kernels compute."""
+
 FURTHER: dict[str, dict[str, Any]] = {
+    "dots1": GROUPS,
+    "ernie4_5": {"use_bias": True},
+    "ernie4_5_moe": {**EXPERTS, "moe_num_shared_experts": 2, "moe_num_experts": 6, "moe_k": 2},
+    "exaone4": BOTH_KINDS,
+    "exaone_moe": {
+        **EXPERTS,
+        **BOTH_KINDS,
+        "n_group": 3,
+        "topk_group": 2,
+        "num_shared_experts": 1,
+        "mlp_layer_types": ["dense", "sparse"],
+    },
+    "flex_olmo": EXPERTS,
+    "helium": {"head_dim": 16},
+    "internlm3": {"qkv_bias": True, "bias": True},
+    "mellum": {**EXPERTS, **BOTH_KINDS},
+    "solar_open": GROUPS,
+    "glm": {"head_dim": 16, "attention_bias": True},
+    "glm4": {"head_dim": 16, "attention_bias": True},
+    "glm4_moe": {**GROUPS, "use_qk_norm": True, "head_dim": 16},
+    "minimax_m2": EXPERTS,
     "gemma": {"head_dim": 16},
     "granite": MULTIPLIERS,
     "granitemoe": {**EXPERTS, **MULTIPLIERS},
@@ -147,14 +269,18 @@ def make_architecture(folder: Path, name: str) -> Path:
     settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2
     torch.manual_seed(1)
     config = transformers.AutoConfig.for_model(
-        model_type, **settings | (ARCHITECTURES | UNUSUAL | FURTHER | HYBRIDS)[name]
+        model_type,
+        **settings | (ARCHITECTURES | UNUSUAL | BEYOND | FURTHER | HYBRIDS)[name],
     )
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             # Random too: untrained norms and biases are ones and zeros, which hide mistakes.
-            if "norm" in parameter_name or "bias" in parameter_name:
+            if any(part in parameter_name for part in ("norm", "bias", "router.", "_scale")):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith(("e_score_correction_bias", "layer_scalar")):
+                buffer.add_(torch.randn_like(buffer) * 0.2)
     model.save_pretrained(folder)
     return folder
 
@@ -254,6 +380,11 @@ STOP_TOKENS = [0, 2]
 def reference(folder: Path, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
     """What transformers' own `generate` makes of each prompt, greedily, in float32."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return replies_of(model, prompts, max_tokens)
+
+
+def replies_of(model: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """As `reference`, of a model that is loaded."""
     made = []
     for prompt in prompts:
         ids = torch.tensor([list(prompt)])

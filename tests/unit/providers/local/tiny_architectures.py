@@ -85,6 +85,15 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for key in ("gemma4_text", "gemma4_unified_text")
     },
+    "gemma4": {
+        "text_config": {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "per_layer_config": {},
+            "head_dim": 8,
+            "hidden_size_per_layer_input": 8,
+        }
+    },
+    "llama4": {"text_config": {"moe_layers": [1], "no_rope_layers": [1, 0]}},
     "bamba": {"attn_layer_indices": [1]},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"],

@@ -20,12 +20,14 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BlockManager
 from providers.local.engine import Generation
 from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.footprint import cache_shape
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,
+    BEYOND,
     FURTHER,
     GREEDY,
     UNUSUAL,
@@ -33,6 +35,7 @@ from tests.unit.providers.local.engines import (
     make_architecture,
     opened,
     reference,
+    replies_of,
     running,
     until,
 )
@@ -127,29 +130,46 @@ async def test_after_preemption(folder: Path, expected: list[list[int]], kernels
 
 def kv_bytes(folder: Path, blocks: int) -> float:
     config = transformers.AutoConfig.from_pretrained(folder)
-    head_dim = config.hidden_size // config.num_attention_heads
-    numbers = config.num_hidden_layers * 2 * config.num_key_value_heads * head_dim
-    return float(blocks * 16 * numbers * 4)
+    return float(blocks * 16 * cache_shape(config, torch.float32).bytes_per_token)
 
 
-@pytest.mark.parametrize(
-    ("name", "kernels"),
-    [(name, "auto") for name in (*ARCHITECTURES, *FURTHER, *UNUSUAL)]
-    + [(name, "sdpa") for name in (*ARCHITECTURES, *FURTHER)],
-)
-async def test_architectures(tmp_path: Path, name: str, kernels: str) -> None:
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL, *BEYOND])
+async def test_architectures(tmp_path: Path, name: str) -> None:
+    """In steps of few tokens: cold, warm and together, with its logits; and preempted."""
     make_architecture(tmp_path, name)
     # Of 16, 40 and 75 tokens: as long as their windows with the reply, and longer before it.
     prompts = PROMPTS[6:19:6]
-    expected = reference(tmp_path, prompts, 24)
-    async with running(tmp_path, max_step_tokens=32, kernels=kernels) as engine:
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    expected = replies_of(model, prompts, 20)
+    with torch.inference_mode():
+        logprobs = model(torch.tensor([prompts[2]])).logits[0].log_softmax(-1)
+    options = {"max_step_tokens": 32}
+    async with running(tmp_path, **options) as engine:
         assert engine.stats.batched
-        if kernels == "auto" and linear.kernels_possible():
-            assert engine.loaded.kernels == ("sdpa" if name in UNUSUAL else "llvm")
-        alone = [await generate(engine, prompt, 24) for prompt in prompts]
-        together = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in prompts))
-    assert [result.token_ids for result in alone] == expected
-    assert [result.token_ids for result in together] == expected
+        if linear.kernels_possible():
+            is_kernels = name not in UNUSUAL | BEYOND
+            assert engine.loaded.kernels == ("llvm" if is_kernels else "sdpa")
+        cold = [await generate(engine, prompt, 20) for prompt in prompts]
+        warm = await asyncio.gather(*(generate(engine, prompt, 20) for prompt in prompts))
+        scored = await generate(engine, prompts[2], 1, logprobs=0, prompt_logprobs=True, **ENDLESS)
+        block = engine.loaded.cache_bytes / engine.stats.total_blocks
+    # As much as is told before it is loaded.
+    shape = cache_shape(model.config.get_text_config(), torch.float32)
+    assert block == 16 * shape.bytes_per_token
+    assert [result.token_ids for result in cold] == expected
+    assert [result.token_ids for result in warm] == expected
+    assert all(result.cached_tokens for result in warm[1:])
+    theirs = [float(logprobs[place, token]) for place, token in enumerate(prompts[2][1:])]
+    assert [score.logprob for score in scored.prompt_scores] == pytest.approx(theirs, abs=2e-3)
+    # Room for all prompts, and not for all replies.
+    few = {"max_sequences": 3, "kernels": "sdpa", "kv_cache": 12.0 * block}
+    async with running(tmp_path, **options, **few) as engine:
+        preempted = await asyncio.gather(
+            *(generate(engine, prompt, 20, **ENDLESS) for prompt in prompts)
+        )
+        assert engine.stats.preempted > 0
+    for result, wanted in zip(preempted, expected, strict=True):
+        assert result.token_ids[: len(wanted)] == wanted
 
 
 async def test_long_sequences_share_nothing_with_short_ones(tmp_path: Path) -> None:
@@ -175,29 +195,19 @@ async def test_a_short_context_of_a_model_with_long_rope(tmp_path: Path) -> None
     assert [result.token_ids for result in results] == expected
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_attention_is_no_kernels(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gemma2", "attention with bounded scores"),
+        ("gpt_oss", "attention with sinks"),
+        ("ministral3", "queries that grow"),
+        ("deepseek_v2", "keys and values of low rank"),
+    ],
+)
+def test_what_kernels_do_not_compute(tmp_path: Path, name: str, reason: str) -> None:
     make_architecture(tmp_path, name)
-    with pytest.raises(ProviderStartError, match="bounded scores, sinks or queries that grow"):
+    with pytest.raises(ProviderStartError, match=f"it has {reason}, which they don't compute"):
         opened(tmp_path, kernels="llvm")
-
-
-@pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL])
-async def test_logits_of_architectures(tmp_path: Path, name: str) -> None:
-    make_architecture(tmp_path, name)
-    prompt = PROMPTS[17]
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path, attn_implementation="eager"
-    ).eval()
-    with torch.inference_mode():
-        logprobs = model(torch.tensor([prompt])).logits[0].log_softmax(-1)
-    async with running(tmp_path, max_step_tokens=32) as engine:
-        result = await generate(engine, prompt, 1, logprobs=0, prompt_logprobs=True, **ENDLESS)
-    theirs = [float(logprobs[place, token]) for place, token in enumerate(prompt[1:])]
-    assert [score.logprob for score in result.prompt_scores] == pytest.approx(theirs, abs=2e-3)
-    [score] = result.scores
-    assert score is not None
-    assert score.logprob == pytest.approx(float(logprobs[-1].max()), abs=2e-3)
 
 
 async def test_a_context_longer_than_the_memory_is_cut(

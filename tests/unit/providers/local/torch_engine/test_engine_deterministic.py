@@ -4,16 +4,18 @@ beside others, cold and warm, and where it had to give way."""
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from llama_compat.types import TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.loading.footprint import cache_shape
 from providers.local.torch_engine.model import linear
 from tests.tiny_adapters import make_adapter
 from tests.tiny_models import make_model
@@ -96,11 +98,11 @@ async def everything(folder: Path, adapter: Path | None = None, **options: Any) 
         assert engine.stats.cached_tokens > 0
         guessed = engine.stats.guessed_tokens
     # A step of few tokens cuts prompts elsewhere, and the cache holds a few requests alone.
-    config = json.loads((folder / "config.json").read_text())
-    heads = config["num_key_value_heads"] * (config.get("head_dim") or 16)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    block = 16.0 * cache_shape(config, torch.float32).bytes_per_token
     few: dict[str, Any] = {
         "max_step_tokens": 24,
-        "kv_cache": 20 * 16 * config["num_hidden_layers"] * 2 * heads * 4.0,
+        "kv_cache": 20 * block,
         "context_length": 250,
     }
     if options.get("kernels") != "sdpa":
@@ -125,6 +127,7 @@ OTHERS = [
     pytest.param("qwen3", {"quantization": "int8"}, marks=needs_kernels),
     pytest.param("qwen3_moe", {"quantization": "int8"}, marks=needs_kernels),
     ("gemma2", {"quantization": "none"}),
+    ("deepseek_v3", {"quantization": "none"}),
     pytest.param("gpt_oss", {"quantization": "float16"}, marks=needs_kernels),
 ]
 

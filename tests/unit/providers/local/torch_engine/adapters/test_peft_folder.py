@@ -130,6 +130,25 @@ async def test_half_of_a_module_is_refused(tmp_path: Path, model: Path) -> None:
     assert "the two matrices of self_attn.o_proj of layer 1 don't fit together" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "reason"),
+    [
+        ("youtu", "o_proj", "it adapts keys and values of low rank (layers.0.self_attn.o_proj)"),
+        (
+            "gemma4_text without shared layers",
+            "k_proj",
+            "it adapts keys that are values too (layers.1.self_attn.k_proj)",
+        ),
+    ],
+)
+async def test_attention_of_other_kinds_is_refused(
+    tmp_path: Path, name: str, module: str, reason: str
+) -> None:
+    model = make_architecture(tmp_path / "model", name)
+    adapter = make_adapter(tmp_path / "adapter", model, modules=[module])
+    assert reason in await refusal(model, adapter)
+
+
 async def test_experts_are_refused(tmp_path: Path) -> None:
     model = make_architecture(tmp_path / "model", "qwen3_moe")
     dense = make_architecture(tmp_path / "dense", "qwen3")

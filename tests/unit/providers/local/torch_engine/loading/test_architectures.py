@@ -20,6 +20,8 @@ REPOSITORY = Path(__file__).parents[6]
 
 TAKE_PICTURES = {
     "gemma3": {},
+    "gemma4": {},
+    "llama4": {},
     "llava": {},
     "mistral3": {},
     # So many of a head's pairs turn by time, height and width, which for text are the same.
@@ -75,6 +77,10 @@ async def test_the_text_of_models_that_take_pictures(
         ("gpt_oss", {}, None),
         ("gpt_oss", {"swiglu_limit": 8.0}, "its gate is bounded by other numbers: 1.702 and 8.0"),
         ("olmoe", {"clip_qkv": 8.0}, "its queries and keys are clipped"),
+        ("cohere", {"use_qk_norm": True}, "each of its heads has norms of its own"),
+        ("nemotron", {"hidden_act": "silu"}, "its activation is 'silu'"),
+        ("gemma4_text", {"use_bidirectional_attention": "vision"}, None),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}, "its tokens look ahead"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "its tokens look ahead"),
         ("llama", {"hidden_act": "relu2"}, "its activation is 'relu2'"),
         (

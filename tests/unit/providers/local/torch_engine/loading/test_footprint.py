@@ -14,7 +14,9 @@ from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.formats.weight_files import stored_tensors
 from providers.local.torch_engine.loading.footprint import (
+    INT8_BYTES,
     count_weights,
+    counts_of,
     footprint,
     weight_bytes,
 )
@@ -77,6 +79,16 @@ def test_weights_of_fewer_bits_take_less(folder: Path) -> None:
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[2] < sizes[0] / 2
+
+
+def test_tables_of_embeddings_stay_as_they_are() -> None:
+    counts = counts_of(
+        {"embed_tokens.weight": 64, "embed_tokens_per_layer.weight": 320, "up_proj.weight": 640}
+    )
+    # Of the first there is one more, which is the head.
+    eight = weight_bytes(counts, torch.float32, "int8")
+    assert eight == int((64 + 320) * 4 + (64 + 640) * INT8_BYTES)
+    assert weight_bytes(counts, torch.float32, "none") == 1024 * 4
 
 
 def test_what_sees_pictures_is_never_of_fewer_bits(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("name", [*ARCHITECTURES, *UNUSUAL, "granite", "olmo3", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "name", [*ARCHITECTURES, *UNUSUAL, "granite", "qwen2_moe", "deepseek_v3", "gemma4_text"]
+)
 def test_what_is_kept_computes_the_same_to_the_bit(
     tmp_path: Path, name: str, made: list[str]
 ) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,15 @@ from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.kv_cache import (
     CacheShape,
     KVCache,
+    RowShape,
     is_packed,
+    numbers_of,
     packed,
     unpacked,
     write,
 )
 from tests.tiny_models import make_model
-from tests.unit.providers.local.engines import generate, running
+from tests.unit.providers.local.engines import generate, make_architecture, running
 from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, random_prompt
 
 PROMPT = random_prompt(150, 8)
@@ -48,7 +51,7 @@ def test_no_number_is_further_off_than_half_a_step_of_its_head() -> None:
 
 
 def test_a_layer_takes_a_quarter_and_what_is_written_is_read() -> None:
-    plain, small = (CacheShape([True], 2, 64, kind) for kind in (torch.float32, torch.int8))
+    plain, small = (CacheShape([RowShape(4, 64)], kind) for kind in (torch.float32, torch.int8))
     assert small.bytes_per_token == plain.bytes_per_token * 68 // 256
     cache = KVCache(small, 2, 16, torch.device("cpu"))
     [layer] = cache.layers
@@ -59,9 +62,29 @@ def test_a_layer_takes_a_quarter_and_what_is_written_is_read() -> None:
     assert torch.equal(unpacked(layer[[30, 1, 17]]), unpacked(packed(rows)))
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.int8])
+def test_layers_differ_and_some_have_nothing_of_their_own(kind: torch.dtype) -> None:
+    shape = CacheShape([RowShape(4, 16), RowShape(0, 0), RowShape(2, 32), 0], kind)
+    cache = KVCache(shape, 3, 16, torch.device("cpu"))
+    first, nothing, wide, again = cache.layers
+    assert again is first
+    assert [numbers_of(each) for each in (first, nothing, wide)] == list(shape.layers[:3])
+    assert nothing.nbytes == 0
+    assert first.nbytes + wide.nbytes == 3 * 16 * shape.bytes_per_token
+
+
 @pytest.mark.parametrize("kernels", ["auto", "sdpa"])
 async def test_a_model_says_nearly_the_same(folder: Path, kernels: str) -> None:
-    settings = {"kernels": kernels, "max_step_tokens": 64}
+    await says_nearly_the_same(folder, kernels=kernels)
+
+
+@pytest.mark.parametrize("name", ["gemma4_text", "qwen3_5_text"])
+async def test_a_model_of_unlike_layers_says_nearly_the_same(tmp_path: Path, name: str) -> None:
+    await says_nearly_the_same(make_architecture(tmp_path, name))
+
+
+async def says_nearly_the_same(folder: Path, **options: Any) -> None:
+    settings = {"max_step_tokens": 64, **options}
     found = []
     for kind in ("auto", "int8"):
         async with running(folder, kv_cache_dtype=kind, **settings) as engine:
@@ -102,3 +125,9 @@ def test_what_has_other_numbers_can_not_have_it(folder: Path) -> None:
     )
     with pytest.raises(ProviderStartError, match="kv_cache_dtype: int8' on 'cpu' in bfloat16"):
         load("tiny", folder, config)
+
+
+def test_what_keeps_few_numbers_of_a_token_can_not_have_it(tmp_path: Path) -> None:
+    config = TorchConfig.model_validate({"device": "cpu", "kv_cache_dtype": "int8"})
+    with pytest.raises(ProviderStartError, match="numbers that keys and values are made of"):
+        load("tiny", make_architecture(tmp_path, "deepseek_v2"), config)
