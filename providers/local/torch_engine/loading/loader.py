@@ -340,9 +340,7 @@ def _decoder(
     apart: bool = False,
 ) -> Decoder:
     """The model, made of its weights; those that are packed are kept beside it."""
-    make = linear.MAKES[quantization]
-    if apart and quantization == "none":
-        make = linear.in_pairs
+    make = (linear.APART if apart else linear.MAKES)[quantization]
     if quantization in linear.PACKED:
         from providers.local.torch_engine.loading import weight_cache
 

@@ -20,6 +20,10 @@ PACKED_FOR = 8
 """Rows that oneDNN lays weights out for: that is quick for a single one too, and for hundreds."""
 
 
+ROWS_AT_ONCE = 6
+"""Rows that FBGEMM's kernel for weights of 16 bits computes together with AVX2."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainLinear:
     """PyTorch's own product.
@@ -83,6 +87,21 @@ def float16(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     return lambda x: product(x, packed).add_(bias)
 
 
+def in_sixes(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
+    """As `float16`, and a row is the same to the bit in any batch.
+
+    With AVX2 FBGEMM computes six rows at a time, and what is left over in kernels of their own, of
+    which those for one and for two rows add up in another order. So nothing is left over.
+    """
+    product = float16(weight, bias)
+
+    def multiply(x: torch.Tensor) -> torch.Tensor:
+        lacking = -len(x) % ROWS_AT_ONCE
+        return product(functional.pad(x, (0, 0, 0, lacking)))[: len(x)] if lacking else product(x)
+
+    return multiply
+
+
 def fbgemm_available() -> bool:
     """Whether this torch has FBGEMM's kernels, `float16`'s and `int8`'s, for this CPU."""
     return "fbgemm" in torch.backends.quantized.supported_engines and all(
@@ -122,6 +141,9 @@ def kernels_possible() -> bool:
 
 MAKES: Mapping[str, Make] = {"none": plain, "float16": float16, "int8": int8, "int4": int4}
 """By what a template calls them as `quantization`."""
+
+APART: Mapping[str, Make] = {**MAKES, "none": in_pairs, "float16": in_sixes}
+"""The same where a row has to be the same to the bit in any batch."""
 
 HEADS: Mapping[str, Make] = {"int4": int8}
 """What makes the head, where that is not made as all else: the likeliest token hangs on it."""

@@ -82,6 +82,19 @@ def test_a_row_does_not_know_the_others(make: linear.Make) -> None:
     assert not together[5].any()
 
 
+@pytest.mark.parametrize("name", linear.APART)
+def test_a_row_is_the_same_in_any_batch_where_it_has_to_be(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(96, 256, generator=generator)
+    bias = torch.randn(96, generator=generator)
+    rows = torch.randn(80, 256, generator=generator)
+    with torch.inference_mode():
+        multiply = linear.APART[name](weight, bias)
+        alone = torch.cat([multiply(row) for row in rows.split(1)])
+        for count in range(1, 81):
+            assert torch.equal(multiply(rows[:count].contiguous()), alone[:count]), count
+
+
 @pytest.mark.parametrize("name", linear.MAKES)
 async def test_a_seed_gives_the_same_alone_and_in_a_batch(tmp_path: Path, name: str) -> None:
     make_model(tmp_path)
