@@ -75,7 +75,7 @@ def test_a_gpu_is_the_current_one_of_what_is_loaded_on_it(
 
     second = torch.device("cuda:1")
     monkeypatch.setattr(loader, "choose_device", lambda device: second)
-    monkeypatch.setattr(loader, "_load", lambda *_: entered.copy())
+    monkeypatch.setattr(loader, "load_here", lambda *_: entered.copy())
     assert loader.load("a model", tmp_path, TorchConfig()) == [second]
 
 
