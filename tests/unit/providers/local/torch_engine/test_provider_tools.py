@@ -360,5 +360,6 @@ async def test_choices_share_their_prompt(tmp_path: Path, monkeypatch: pytest.Mo
         stats = engine.stats
     assert isinstance(reply.body, bytes)
     assert len(json.loads(reply.body)["choices"]) == 4
-    assert len(rendered) == 1
+    # Once its template was tried, which is done for the first chat of a model.
+    assert sum("Paris" in str(each) for each in rendered) == 1
     assert stats.cached_tokens > 2 * stats.prompt_tokens
