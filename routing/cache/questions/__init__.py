@@ -1,0 +1,1 @@
+"""Questions that are alike: what is known of them, and who compares them."""
