@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llama_compat.hosted.parts import ReplyPart
     from llama_compat.wire.forms import Form
     from routing.cache.readings import Reading
-    from routing.cache.store import MemoryHit
+    from routing.cache.replies.store import MemoryHit
     from routing.layers.deferred import Deferral
     from routing.layers.keeping.recall import Recall
     from routing.models import Route

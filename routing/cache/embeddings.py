@@ -23,7 +23,7 @@ from llama_compat.types import EmbeddingResponse, Usage
 from llama_compat.wire.json_fields import to_raw
 from routing.cache.keys import digest_of
 from routing.cache.noticed import NoticedMembers, has_unread
-from routing.cache.store import Entry, ReplyStore
+from routing.cache.replies.store import Entry, ReplyStore
 
 _NOT_ASKED = frozenset({"model", "input", "encoding_format", "user"})
 """Members that change nothing of what a text's vector is."""

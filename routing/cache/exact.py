@@ -15,10 +15,10 @@ from llama_compat.distribution import (
 from providers.base import ProviderStartError
 from providers.shared import Shared
 from routing.cache.asked import CacheScope
-from routing.cache.store import MemoryReplies, ReplyStore
+from routing.cache.replies.store import MemoryReplies, ReplyStore
 
 if TYPE_CHECKING:
-    from routing.cache.semantic import Questions
+    from routing.cache.questions.semantic import Questions
 
 
 class ExactCache(Struct, eq=False):
@@ -57,7 +57,7 @@ class ExactCache(Struct, eq=False):
         store = _store_of(exact, server, name)
         questions = None
         if semantic is not None:
-            from routing.cache.semantic import Questions
+            from routing.cache.questions.semantic import Questions
 
             questions = Questions(semantic.max_questions)
         return cls(exact, store, Shared(store, store.stop), semantic, questions)

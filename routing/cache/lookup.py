@@ -12,7 +12,7 @@ from routing.cache.exact import ExactCache
 from routing.request import Request
 
 if TYPE_CHECKING:
-    from routing.cache.semantic import AskedQuestion
+    from routing.cache.questions.semantic import AskedQuestion
 
 
 class Lookup(Struct, eq=False, gc=False):

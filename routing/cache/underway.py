@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from llama_compat.exchange import Reply
 from routing.cache.asked import CacheableCall
 from routing.cache.flights import Errand, Flight
-from routing.cache.keeping import LARGEST_BYTES, Keeper
 from routing.cache.lookup import Lookup
+from routing.cache.replies.keeping import LARGEST_BYTES, ReplyKeeper
 from routing.request import Handler, Request
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Underway:
         owner: whose chain it is.
     """
 
-    def __init__(self, next: Handler, keeper: Keeper, owner: Owner) -> None:
+    def __init__(self, next: Handler, keeper: ReplyKeeper, owner: Owner) -> None:
         self._next = next
         self._keeper = keeper
         self._owner = owner

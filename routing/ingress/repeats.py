@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from llama_compat.errors import APIError
 from routing.asgi import REPEAT, RawHeaders, Scope, headers_by_name
-from routing.cache.entries import same_bytes
+from routing.cache.replies.entries import same_bytes
 from routing.ingress.answer import new_request_id
 from routing.policy.attempts import Attempts
 from routing.request import Request

@@ -8,38 +8,27 @@ somebody wants it in another form.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from llama_compat.exchange import Call, Reply
-from llama_compat.off_loop import LARGE_BYTES, off_loop
+from llama_compat.off_loop import off_loop
 from llama_compat.translation import replayed
-from routing.cache.alike import AlikeQuestions
 from routing.cache.asked import CacheableCall, CacheScopes
 from routing.cache.control import HEADER as CONTROL_HEADER
 from routing.cache.control import USUAL, CacheControl, cache_control
 from routing.cache.embeddings import CacheableEmbedding, Vectors
-from routing.cache.entries import (
-    Unread,
-    entry_of,
-    keep_copy,
-    own_headers,
-    read_back,
-    read_now,
-    same_bytes,
-    told_of,
-)
 from routing.cache.exact import ExactCache
 from routing.cache.flights import Errand, Flight
+from routing.cache.lookup import Lookup
+from routing.cache.questions.alike import AlikeQuestions
 from routing.cache.readings import Reading
-from routing.cache.store import ENTRY_BYTES, Entry, MemoryHit, MemoryReplies, age_of
+from routing.cache.replies.entries import keep_copy, read_back, same_bytes
+from routing.cache.replies.keeping import ReplyKeeper
+from routing.cache.replies.store import Entry, MemoryHit, MemoryReplies, age_of
+from routing.cache.underway import Underway
 from routing.layers.chain import Owner
 from routing.layers.guardrails import Guardrails
 from routing.models import Route
@@ -47,22 +36,14 @@ from routing.policy.wanted import PIN_HEADER, header
 from routing.request import Handler, Request
 
 if TYPE_CHECKING:
-    from routing.cache.semantic import AskedQuestion
-
-log = logging.getLogger(__name__)
+    from routing.cache.questions.semantic import AskedQuestion
 
 HEADER = "x-llama-compat-cache"
 
 SIMILARITY = "x-llama-compat-cache-similarity"
 
-LARGEST_BYTES = 16 << 20
-"""A reply that is longer is not kept."""
-
 MAX_KNOWN = 8
 """Of so many keys, or versions of an API, it is known what the same bytes ask for."""
-
-Landed = Callable[[Reply, bytes], Awaitable[None]]
-"""Told of a reply that has come to its end, and of its bytes."""
 
 
 class CacheLayer:
@@ -88,11 +69,9 @@ class CacheLayer:
         self._next = next
         self._scopes = CacheScopes(guardrails)
         self._caches = caches
-        self._owner = owner
         self._alike = AlikeQuestions(next, owner, guardrails)
         self._clock = clock
-        self._flights: dict[bytes, Flight | Errand] = {}
-        self._airborne: set[Flight] = set()
+        self._underway = Underway(next, ReplyKeeper(clock), owner)
         self._vectors = Vectors()
 
     def __call__(self, request: Request) -> Awaitable[Reply]:
@@ -128,7 +107,7 @@ class CacheLayer:
                     if reply is not None:
                         return Ready(reply)
                     if self._is_new(call, known, cache):
-                        return self._fetched(request, call, known, cache, None)
+                        return self._new(Lookup(request, call, known, cache))
             return self._answer(request, call, route, cache, control, pin, known)
         if kind == "embedding":
             return self._embedded(request, call, route, cache)
@@ -136,7 +115,7 @@ class CacheLayer:
 
     async def stop(self) -> None:
         """End what is on its way."""
-        await asyncio.gather(*(each.cancel() for each in self._airborne))
+        await self._underway.stop()
 
     # Vectors --------------------------------------------------------------------------------------
 
@@ -257,50 +236,41 @@ class CacheLayer:
             asked = await off_loop(call.size, asks, call, route, cache, pin, is_kept=is_kept)
         if asked.may_be_kept is False:
             return _said(await self._next(request), "bypass")
+        lookup = Lookup(request, call, asked, cache)
         if not control.no_cache and self._may_be_found(asked, cache):
-            reply = await self._found(request, call, asked, cache, control.max_age)
+            reply = await self._found(lookup, control.max_age)
             if reply is not None:
                 return reply
         if asked.may_be_kept is None:
             await asked.read(cache.settings)
         if not asked.may_be_kept:
             return _said(await self._next(request), "bypass")
-        compared: AskedQuestion | None = None
         if cache.questions is not None and not control.no_cache:
-            compared = await self._alike.compared(request, call, asked, cache)
-            if compared is not None:
-                reply = await self._like(request, call, asked, cache, compared, control.max_age)
+            lookup.compared = await self._alike.compared(request, call, asked, cache)
+            if lookup.compared is not None:
+                reply = await self._like(lookup, lookup.compared, control.max_age)
                 # The same may have been asked meanwhile.
-                reply = reply or await self._found(request, call, asked, cache, control.max_age)
+                reply = reply or await self._found(lookup, control.max_age)
                 if reply is not None:
                     return reply
-        as_written = asked.written
-        if call.stream or as_written is None or as_written.exact in self._flights:
-            request.call = call = replace(call, recorded=True, counts_usage=True)
-            landed = partial(self._landed, request, call, asked, cache, compared)
-            reply = await self._flown(request, asked, cache, landed)
-        else:
-            reply = await self._fetched(request, call, asked, cache, compared)
+        reply = await self._underway.ask(lookup)
         return _said(reply, "bypass" if control.no_cache else "miss")
+
+    async def _new(self, lookup: Lookup) -> Reply:
+        return _said(await self._underway.fetch(lookup), "miss")
 
     def _may_be_found(self, asked: CacheableCall, cache: ExactCache) -> bool:
         """Whether anything may be there, or on its way, for who comes by the only API of all."""
-        store, flights, keys = cache.store, self._flights, asked.keys
+        store, keys = cache.store, asked.keys
         if len(asked.scope.wires) > 1 or asked.written is None or asked.meaning is not None:
             return True
         if not isinstance(store, MemoryReplies) or store.has(keys):
             return True
-        return keys[0] in flights or keys[1] in flights
+        return self._underway.has(keys)
 
-    async def _found(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        max_age: float | None,
-    ) -> Reply | None:
+    async def _found(self, lookup: Lookup, max_age: float | None) -> Reply | None:
         """What is there, or on its way; None where there is nothing."""
+        request, asked, cache = lookup.request, lookup.asked, lookup.cache
         as_written, store, scope = asked.written, cache.store, asked.scope
         if as_written is not None:
             if isinstance(store, MemoryReplies):
@@ -309,12 +279,12 @@ class CacheLayer:
                 entry = await store.find(as_written.keys, max_age)
             if entry is not None:
                 if entry.keys[0] == as_written.exact:
-                    return self._hit(request, same_bytes(entry, call), entry)
+                    return self._hit(request, same_bytes(entry, lookup.call), entry)
                 await asked.read(cache.settings)
-                reply = await self._translated(request, call, asked, entry, cache)
+                reply = await self._translated(lookup, entry)
                 if reply is not None:
                     return reply
-            flight = self._flights.get(as_written.exact)
+            flight = self._underway.at(as_written.exact)
             if flight is not None and not flight.is_full:
                 return await self._boarded(request, flight)
         # As long as all come by one API, nobody need know what any of it means.
@@ -324,11 +294,11 @@ class CacheLayer:
             entry = await store.find((asked.meant,), max_age)
             # Two ways to write it in one API may be more than the vocabulary can tell apart.
             if entry is not None and (as_written is None or entry.wire != asked.wire):
-                return await self._translated(request, call, asked, entry, cache)
+                return await self._translated(lookup, entry)
         for key in asked.keys[1:] if as_written is not None else asked.keys:
-            flight = self._flights.get(key)
+            flight = self._underway.at(key)
             if flight is not None:
-                return await self._landing(request, call, asked, flight, key, cache, max_age)
+                return await self._landing(lookup, flight, key, max_age)
         return None
 
     async def _read_others(self, asked: CacheableCall, cache: ExactCache) -> None:
@@ -337,8 +307,8 @@ class CacheLayer:
         await asked.read(cache.settings)
         for flight, other in list(scope.flights.items()):
             await other.read(cache.settings)
-            if other.meant is not None and not flight.is_over:
-                self._flights.setdefault(other.meant, flight)
+            if other.meant is not None:
+                self._underway.find_by(other.meant, flight)
         store = cache.store
         if isinstance(store, MemoryReplies):
             while scope.waiting:
@@ -356,24 +326,17 @@ class CacheLayer:
         return reply
 
     async def _translated(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        entry: Entry,
-        cache: ExactCache,
-        *,
-        is_same: bool = True,
+        self, lookup: Lookup, entry: Entry, *, is_same: bool = True
     ) -> Reply | None:
         """What is there in another form, or in another client's language, put into this one; None
         where nobody can.
 
         Args:
-            request, call, asked: the request.
+            lookup: who wants it.
             entry: what is there.
-            cache: where.
             is_same: whether it answers the same question, and not one that is alike.
         """
+        call, asked = lookup.call, lookup.asked
         meant = asked.meaning
         if meant is None or entry.choices != len(meant.translation.requests):
             return None
@@ -385,232 +348,45 @@ class CacheLayer:
         reply = await replayed(meant.translation, call, recording)
         if entry.wire == asked.wire:
             reply.dropped, reply.adapted = entry.dropped, entry.adapted
-        store = cache.store
+        store = lookup.cache.store
         if is_same and asked.written is not None and isinstance(store, MemoryReplies):
             await keep_copy(store, entry, asked, reply)
-        return self._hit(request, reply, entry)
+        return self._hit(lookup.request, reply, entry)
 
     async def _like(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        compared: AskedQuestion,
-        max_age: float | None,
+        self, lookup: Lookup, compared: AskedQuestion, max_age: float | None
     ) -> Reply | None:
         """The reply to a question that is so much alike that it may be given; None for none."""
-        found = self._alike.found(request, cache, compared, max_age)
+        found = self._alike.found(lookup.request, lookup.cache, compared, max_age)
         async with aclosing(found) as entries:
             async for entry, similarity in entries:
-                reply = await self._translated(request, call, asked, entry, cache, is_same=False)
+                reply = await self._translated(lookup, entry, is_same=False)
                 if reply is not None:
                     reply.headers = {**reply.headers, SIMILARITY: f"{similarity:.4f}"}
                     return reply
         return None
 
-    # What is on its way ---------------------------------------------------------------------------
-
     async def _boarded(self, request: Request, flight: Flight | Errand) -> Reply | None:
         """The reply that `flight` brings; None where it fails before there is any."""
-        flight.board()
-        if isinstance(flight, Errand):
-            try:
-                await flight.over()
-            finally:
-                await flight.leave()
-            if flight.reply is None:
-                return None
-            reply = _again_of(flight.reply)
-        else:
-            try:
-                reply = await flight.passenger()
-            except Exception:
-                await flight.leave()
-                return None  # it is asked for once more, as if there had been no other
-            except BaseException:
-                await flight.leave()
-                raise
+        reply = await self._underway.boarded(flight)
+        if reply is None:
+            return None
         request.cached = True
         headers = {"content-type": reply.headers.get("content-type", "application/json")}
         reply.headers = {**headers, HEADER: "hit", "age": "0"}
         return reply
 
     async def _landing(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        flight: Flight | Errand,
-        key: bytes,
-        cache: ExactCache,
-        max_age: float | None,
+        self, lookup: Lookup, flight: Flight | Errand, key: bytes, max_age: float | None
     ) -> Reply | None:
         """What `flight` brings to another form of the same request, in this one's; None where that
         is not kept."""
-        flight.board()
-        try:
-            await flight.over()
-        finally:
-            await flight.leave()
-        entry = await cache.store.find((key,), max_age)
+        await self._underway.over(flight)
+        entry = await lookup.cache.store.find((key,), max_age)
         if entry is None:
             return None
-        await asked.read(cache.settings)
-        return await self._translated(request, call, asked, entry, cache)
-
-    async def _flown(
-        self, request: Request, asked: CacheableCall, cache: ExactCache, landed: Landed
-    ) -> Reply:
-        """What the next layer answers, which others who ask for the same meanwhile get as it
-        comes, where that is the same bytes for all."""
-        as_written, flights = asked.written, self._flights
-        if as_written is None or as_written.exact in flights:
-            return await _watched(await self._next(request), landed)
-        most = min(LARGEST_BYTES, cache.settings.max_bytes)
-        ended = partial(self._ended, request, asked)
-        flight = Flight(partial(self._next, request), landed, ended, most)
-        for key in asked.keys:
-            flights.setdefault(key, flight)
-        asked.scope.flights[flight] = asked
-        self._airborne.add(flight)
-        flight.board()
-        try:
-            reply = await flight.passenger()
-        except BaseException:
-            await flight.leave()
-            self._left(request, flight)
-            raise
-        reply.when_closed(lambda _: self._left(request, flight))
-        return reply
-
-    async def _fetched(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        compared: AskedQuestion | None,
-    ) -> Reply:
-        """A whole reply, which others who ask for the same meanwhile get as well."""
-        request.call = call = replace(call, recorded=True, counts_usage=True)
-        errand, flights = Errand(), self._flights
-        for key in asked.keys:
-            flights.setdefault(key, errand)
-        asked.scope.flights[errand] = asked
-        request.stays = errand.stays
-        try:
-            reply = await self._next(request)
-            body = reply.body
-            if not isinstance(body, bytes):
-                landed = partial(self._landed, request, call, asked, cache, compared)
-                reply = await _watched(reply, landed)
-            else:
-                if compared is not None or not self._put_unread(request, asked, cache, reply, body):
-                    await self._landed(request, call, asked, cache, compared, reply, body)
-                errand.reply = reply
-            reply.headers = {**reply.headers, HEADER: "miss"}
-            return reply
-        finally:
-            request.stays = None
-            self._came_down(asked, errand)
-            errand.end()
-
-    def _put_unread(
-        self, request: Request, asked: CacheableCall, cache: ExactCache, reply: Reply, body: bytes
-    ) -> bool:
-        """Keep a reply without a look at it, if that may be; False where it may not."""
-        store, keys, last = cache.store, asked.keys, request.attempts.last
-        if (
-            not isinstance(store, MemoryReplies)
-            or reply.recording is not None
-            or last is None
-            or len(body) > LARGE_BYTES
-            or asked.written is None
-            or reply.dropped
-            or reply.adapted
-            or len(asked.scope.wires) > 1
-            or store.has(keys)
-        ):
-            return False
-        unread = Unread(asked, reply.read_usage, own_headers(reply), last.target)
-        entry = Entry(keys, asked.call.operation.name, body, None, asked=asked, unread=unread)
-        entry.kept_at = self._clock()
-        # What it was read from is there as long as nobody has looked at it.
-        store.put_unread(entry, 2 * len(body) + asked.size + ENTRY_BYTES)
-        if entry.number and not asked.is_read:
-            entry.waiting = waiting = asked.scope.waiting
-            waiting.add(entry.number)
-        return True
-
-    def _came_down(self, asked: CacheableCall, flight: Flight | Errand) -> None:
-        flights = self._flights
-        asked.scope.flights.pop(flight, None)
-        for key in asked.keys:
-            if flights.get(key) is flight:
-                del flights[key]
-
-    async def _ended(self, request: Request, asked: CacheableCall, flight: Flight) -> None:
-        self._airborne.discard(flight)
-        self._came_down(asked, flight)
-        if request.goes_on:
-            try:
-                await request.went_on(replace(request, reply=flight.reply, error=flight.error))
-            finally:
-                self._owner.release()
-
-    def _left(self, request: Request, flight: Flight) -> None:
-        """Who began a flight has left it: where that goes on, for others, so does the request, as
-        it is this one that is paid for."""
-        if not flight.is_over and not request.goes_on:
-            request.goes_on = True
-            self._owner.hold()
-
-    async def _landed(
-        self,
-        request: Request,
-        call: Call,
-        asked: CacheableCall,
-        cache: ExactCache,
-        compared: AskedQuestion | None,
-        reply: Reply,
-        body: bytes,
-    ) -> None:
-        """Keep a reply that has come to its end, if it is one to be kept."""
-        store, scope = cache.store, asked.scope
-        if len(body) > min(LARGEST_BYTES, cache.settings.max_bytes):
-            return
-        try:
-            if len(scope.wires) > 1 or store.is_shared:
-                await asked.read(cache.settings)
-            if len(body) > LARGE_BYTES:
-                entry = await off_loop(len(body), entry_of, call, asked, reply, body)
-            else:
-                entry = entry_of(call, asked, reply, body)
-        except ValueError as error:
-            log.debug("%s is not kept, as it can't be read: %s", request.request_id, error)
-            return
-        except Exception:
-            log.exception("the reply to %s is not kept", request.request_id)
-            return
-        if entry is None or not entry.keys:
-            return
-        last = request.attempts.last
-        if last is not None:
-            entry.headers = told_of(last.target, own_headers(reply))
-        entry.kept_at = self._clock()
-        if store.is_shared:
-            await off_loop(len(body), read_now, entry)
-        elif not asked.is_read:
-            entry.waiting = scope.waiting
-        if isinstance(store, MemoryReplies):
-            store.put(entry)
-        else:
-            await store.keep(entry)
-        if entry.waiting is not None and entry.number:
-            entry.waiting.add(entry.number)
-        if compared is not None and cache.questions is not None:
-            cache.questions.add(compared, entry.keys[0])
+        await lookup.asked.read(lookup.cache.settings)
+        return await self._translated(lookup, entry)
 
 
 class Ready:
@@ -626,18 +402,6 @@ class Ready:
         yield
 
 
-def _again_of(reply: Reply) -> Reply:
-    """A whole reply that somebody else asked for."""
-    return Reply(
-        reply.body,
-        status=reply.status,
-        headers=reply.headers,
-        dropped=reply.dropped,
-        adapted=reply.adapted,
-        read_usage=reply.read_usage,
-    )
-
-
 def _has_more_to_do(call: Call) -> bool:
     """Whether files are searched for a reply, or servers may be told to do something."""
     if bytes(call.fields.get("mcp_servers", b"null")) not in (b"null", b"[]"):
@@ -649,29 +413,3 @@ def _has_more_to_do(call: Call) -> bool:
 def _said(reply: Reply, what: str) -> Reply:
     reply.headers = {**reply.headers, HEADER: what}
     return reply
-
-
-async def _watched(reply: Reply, landed: Landed) -> Reply:
-    """`reply`, which `landed` is told of when it has come whole, before its client knows of it."""
-    if isinstance(reply.body, bytes):
-        await landed(reply, reply.body)
-        return reply
-    reply.body = _watched_stream(reply, reply.body, landed)
-    # A generator that has not begun would not close what it reads from.
-    await anext(reply.body)
-    return reply
-
-
-async def _watched_stream(
-    reply: Reply, body: AsyncGenerator[bytes, None], landed: Landed
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(body):
-        pieces, size = [reply.first], len(reply.first)
-        yield b""
-        async for piece in body:
-            if size <= LARGEST_BYTES:
-                pieces.append(piece)
-                size += len(piece)
-            yield piece
-    if size <= LARGEST_BYTES:
-        await landed(reply, b"".join(pieces))

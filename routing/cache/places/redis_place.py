@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from routing.cache.places.shared import ANSWER_SECONDS, PlaceAway
-from routing.cache.store import ENTRY_BYTES
+from routing.cache.replies.store import ENTRY_BYTES
 from routing.storage.redis_client import redis_client
 
 if TYPE_CHECKING:

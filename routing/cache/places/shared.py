@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
-from routing.cache.store import Entry, age_of
+from routing.cache.replies.store import Entry, age_of
 from routing.storage.outage import Outage
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from providers.base import ProviderStartError
 from routing.cache.places.shared import PlaceAway
-from routing.cache.store import ENTRY_BYTES
+from routing.cache.replies.store import ENTRY_BYTES
 from routing.storage.storage import Migrations, RowRefused, StorageError, open_storage
 
 CACHED_REPLIES = Migrations(

@@ -19,12 +19,12 @@ from llama_compat.wire.json_fields import encode_json, parse_fields
 from routing.cache.asked import CacheableCall
 from routing.cache.embeddings import first_vector
 from routing.cache.exact import ExactCache
-from routing.cache.store import Entry
+from routing.cache.replies.store import Entry
 from routing.ingress.own_requests import lasting, read_through, within
 from routing.request import Handler, Request
 
 if TYPE_CHECKING:
-    from routing.cache.semantic import AskedQuestion
+    from routing.cache.questions.semantic import AskedQuestion
     from routing.layers.chain import Owner
     from routing.layers.guardrails import Guardrails
 
@@ -52,7 +52,7 @@ class AlikeQuestions:
         self, request: Request, call: Call, asked: CacheableCall, cache: ExactCache
     ) -> AskedQuestion | None:
         """What the user asks last, with its vector; None where nothing is to be compared."""
-        from routing.cache.semantic import Question
+        from routing.cache.questions.semantic import Question
 
         settings, questions = cache.semantic, cache.questions
         assert settings is not None
@@ -78,7 +78,7 @@ class AlikeQuestions:
     ) -> AsyncGenerator[tuple[Entry, float], None]:
         """The entries of questions that are so much alike that their replies may be given, the most
         alike first, each with how much it is."""
-        from routing.cache.semantic import says_yes, verifying
+        from routing.cache.questions.semantic import says_yes, verifying
 
         settings, questions = cache.semantic, cache.questions
         assert settings is not None

@@ -23,7 +23,7 @@ from llama_compat.types import (
     Usage,
 )
 from routing.cache.asked import CacheableCall
-from routing.cache.store import Entry, MemoryReplies
+from routing.cache.replies.store import Entry, MemoryReplies
 from routing.policy.targets import TargetState
 
 log = logging.getLogger(__name__)

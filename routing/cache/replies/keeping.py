@@ -8,9 +8,9 @@ from contextlib import aclosing
 
 from llama_compat.exchange import Reply
 from llama_compat.off_loop import LARGE_BYTES, off_loop
-from routing.cache.entries import Unread, entry_of, own_headers, read_now, told_of
 from routing.cache.lookup import Lookup
-from routing.cache.store import ENTRY_BYTES, Entry, MemoryReplies
+from routing.cache.replies.entries import Unread, entry_of, own_headers, read_now, told_of
+from routing.cache.replies.store import ENTRY_BYTES, Entry, MemoryReplies
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ LARGEST_BYTES = 16 << 20
 """A reply that is longer is not kept."""
 
 
-class Keeper:
+class ReplyKeeper:
     """Keeps replies.
 
     Args:

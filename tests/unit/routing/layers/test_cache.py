@@ -16,7 +16,7 @@ from llama_compat.exchange import GUARDRAILS_HEADER, Principal, Reply, Target
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
 from routing.cache.exact import ExactCache
-from routing.cache.store import MemoryReplies
+from routing.cache.replies.store import MemoryReplies
 from routing.layers.cache import CacheLayer
 from routing.layers.chain import Owner
 from routing.models import Route
@@ -53,6 +53,7 @@ class Chain:
         go: what the vendor says next: the last piece, or an error.
         held: how often the runtime is held.
         headers: of what the vendor says as a whole.
+        vendor: who says it.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -67,7 +68,10 @@ class Chain:
         owner = Owner(lambda _: None, lambda _: None, self._hold, self._release)
         assert isinstance(cache.store, MemoryReplies)
         self.store = cache.store
-        self.layer = CacheLayer(self._vendor, {"": cache, "none": None}, owner)
+        self.vendor = self._vendor
+        self.layer = CacheLayer(
+            lambda request: self.vendor(request), {"": cache, "none": None}, owner
+        )
 
     def _hold(self) -> None:
         self.held += 1
@@ -194,7 +198,7 @@ async def test_of_whole_replies_too_one_is_asked_for() -> None:
     assert [each.cached for each in requests] == [False, True, True, True]
     assert [each.headers["x-llama-compat-cache"] for each in replies] == ["miss", *["hit"] * 3]
     assert len(chain.asked) == 1
-    assert not chain.layer._flights
+    assert not chain.layer._underway
 
 
 async def test_where_a_whole_one_fails_the_others_ask_for_themselves() -> None:
@@ -208,7 +212,7 @@ async def test_where_a_whole_one_fails_the_others_ask_for_themselves() -> None:
         await answers[0]
     assert [(await each).body for each in answers[1:]] == [WHOLE] * 2
     assert len(chain.asked) == 3
-    assert not chain.layer._flights
+    assert not chain.layer._underway
 
 
 async def test_who_asked_for_a_whole_one_stays_while_others_wait() -> None:
@@ -246,8 +250,7 @@ async def test_when_all_have_left_nothing_goes_on() -> None:
     await settled()
     assert chain.held == 0
     assert len(chain.store) == 0
-    assert not chain.layer._airborne
-    assert not chain.layer._flights
+    assert not chain.layer._underway
 
 
 async def test_a_stream_that_breaks_off_is_nobodys_again() -> None:
@@ -268,7 +271,7 @@ async def test_stopped_all_of_it_ends() -> None:
     await chain.layer.stop()
     with pytest.raises(APIError):
         await read(reply)
-    assert not chain.layer._airborne
+    assert not chain.layer._underway
 
 
 async def test_one_that_is_asked_anew_is_kept_anew() -> None:
@@ -366,7 +369,7 @@ async def test_a_relayed_reply_is_looked_at_when_somebody_asks_again(finish: str
         headers = {"content-type": "application/json", GUARDRAILS_HEADER: "redacted=pii"}
         return Reply(body, headers=headers, read_usage=lambda: looked.append(USAGE) or USAGE)
 
-    chain.layer._next = relayed
+    chain.vendor = relayed
     await chain.layer(chain.request(stream=False))
     assert (len(chain.store), looked) == (1, [])
     again = chain.request(stream=False)

@@ -17,7 +17,7 @@ from routing.cache.places import shared
 from routing.cache.places.redis_place import RedisPlace
 from routing.cache.places.shared import ReplyPlace, SharedReplies
 from routing.cache.places.storage_place import StoragePlace
-from routing.cache.store import ENTRY_BYTES, Entry
+from routing.cache.replies.store import ENTRY_BYTES, Entry
 from tests.postgres import missing
 from tests.redis_server import PROGRAM as REDIS
 from tests.redis_server import RedisServer, needs_redis

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.cache.store import ENTRY_BYTES, Entry, MemoryReplies, age_of
+from routing.cache.replies.store import ENTRY_BYTES, Entry, MemoryReplies, age_of
 
 Result = TypeVar("Result")
 
