@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import metadata
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,8 @@ from tests.documents import Snippet, variables, whole_template
 from tests.integration.server_process import ServerProcess, write_template
 
 _RUN = re.compile(r"llama-compat run (\S+)(.*)")
+_INSTALL = re.compile(r"pip install 'llama-compat\[([\w,-]+)\]'")
+"""Would change what the other tests run with, by as much as 250 MB."""
 _MAKE = "make serve"
 """Serves the starter from an environment that it makes; here there is one already."""
 _SAYS = re.compile(r"^ *#> ?(.*\n?)", re.M)
@@ -144,6 +147,10 @@ class Shell:
         runs = _RUN.fullmatch("llama-compat run starter" if command == _MAKE else command)
         if runs is not None:
             return self._serve(*runs.groups())
+        if installs := _INSTALL.fullmatch(command):
+            unknown = {*installs[1].split(",")} - {*_extras()}
+            assert not unknown, f"$ {command}\nThere are no extras {unknown}."
+            return ""
         assert self._bash.stdin is not None
         self._bash.stdin.write(f"{command}\nstatus=$?; echo; echo '{_END}' $status\n")
         self._bash.stdin.flush()
@@ -176,6 +183,10 @@ class Shell:
 
     def _here(self, text: str) -> str:
         return text.replace(_ADDRESS, self._server.url[7:]) if self._server else text
+
+
+def _extras() -> Sequence[str]:
+    return metadata("llama-compat").get_all("Provides-Extra") or ()
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:

@@ -40,6 +40,7 @@ def test_what_is_said_is_what_is_printed(shell: Shell) -> None:
         console("$ echo one\none\n$ echo two three\n...two\n"),
         console("$ false\n"),
         console("$ llama-compat check nothing.yaml\n"),
+        console("$ pip install 'llama-compat[redis,readis]'\n"),
         python("print('a')\n#> b\n"),
         python("print('a')\n"),
         python("#> a\n"),
@@ -49,6 +50,10 @@ def test_what_is_said_is_what_is_printed(shell: Shell) -> None:
 def test_what_is_not_so_is_noticed(shell: Shell, snippet: Snippet) -> None:
     with pytest.raises(AssertionError):
         shell.run(snippet)
+
+
+def test_nothing_is_installed(shell: Shell) -> None:
+    shell.run(console("$ pip install 'llama-compat[redis,postgres]'\n"))
 
 
 def test_a_command_that_does_not_end_is_ended(

@@ -222,7 +222,7 @@ def test_a_conversation_as_a_file(
     page.get_by_label("temperature").fill("0.2")
     say(page, "Share me")
     answer(page)
-    page.get_by_role("button", name="Share").click()
+    page.get_by_role("button", name="Share", exact=True).click()
     with page.expect_download() as written:
         page.get_by_role("button", name="Download as Markdown").click()
     text = Path(written.value.path()).read_text("utf-8")
@@ -245,7 +245,7 @@ def test_a_conversation_as_a_file(
     page.get_by_role("button", name="Delete Share me").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".message")).to_have_count(0)
-    page.get_by_role("button", name="Share").click()
+    page.get_by_role("button", name="Share", exact=True).click()
     heard = json.loads(file.read_text())
     heard["columns"][0]["messages"][0]["content"] = [
         {"type": "input_audio", "input_audio": {"format": "wav", "data": "UklGRg=="}}
