@@ -5,7 +5,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import BinaryIO
 
-from routing.batches.journal import ROWS_TOGETHER, LineRow
+from routing.batches.journal.journal import ROWS_TOGETHER
+from routing.batches.journal.rows import LineRow
 from routing.batches.wires import LineProblem, model_of, read_line
 
 MAX_PROBLEMS = 10

@@ -16,7 +16,7 @@ from llama_compat.distribution import BatchesSettings, Distribution, FilesSettin
 from llama_compat.exchange import ANYBODY
 from routing.batches.asking import Asker
 from routing.batches.files import FileStore
-from routing.batches.journal import ENDED, Job
+from routing.batches.journal.rows import ENDED, Job
 from routing.batches.wires import MESSAGES_ENDPOINT, OPERATIONS
 from routing.batches.worker import BatchWorker
 from routing.runtime import Runtime

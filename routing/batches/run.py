@@ -14,7 +14,7 @@ import msgspec
 from routing.batches.asking import Asker, NotNow
 from routing.batches.checking import Check
 from routing.batches.files import BATCH_OUTPUT, HIDDEN, FileStore, NewFile, StoredFile
-from routing.batches.journal import (
+from routing.batches.journal.rows import (
     AS_CANCELLED,
     AS_EXPIRED,
     AS_KEY_GONE,
@@ -266,7 +266,7 @@ class Run:
                 known = {row.number for row in (*self._asked.values(), *claimed)}
                 claimed += [
                     row
-                    for batch, _, row in await self._journal.asked_by(self._journal.worker)
+                    for batch, _, row in await self._journal.asked_by(self._journal.lease.worker)
                     if batch == job_id and row.number not in known
                 ]
             return status, claimed

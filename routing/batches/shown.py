@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from routing.batches.journal import AS_EXPIRED, ENDED, Job
+from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
 
 NANODOLLARS = 1_000_000_000
 

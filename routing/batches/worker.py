@@ -18,7 +18,9 @@ from llama_compat.distribution import BatchesSettings
 from llama_compat.errors import APIError
 from routing.batches.asking import Asker
 from routing.batches.files import FileStore
-from routing.batches.journal import AS_EXPIRED, DoneLine, Job, Journal, LeaseLost, LineRow
+from routing.batches.journal.journal import Journal
+from routing.batches.journal.lease import LeaseLost
+from routing.batches.journal.rows import AS_EXPIRED, DoneLine, Job, LineRow
 from routing.batches.run import Run, read_lines
 from routing.batches.wires import UNKNOWN_OUTCOME, render_result
 from routing.storage.looking import Looking
@@ -99,8 +101,8 @@ class BatchWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(StorageError):
-            await self.journal.leave()
-            await self._take_over(self.journal.worker)
+            await self.journal.lease.leave()
+            await self._take_over(self.journal.lease.worker)
 
     def wake(self, job_id: str | None = None) -> None:
         """See at once what there is to do; `job_id` has been broken off."""
@@ -118,15 +120,15 @@ class BatchWorker:
             await self._begin_anew()
 
     async def _look(self) -> None:
-        if not self.journal.worker:
-            await self.journal.enlist()
+        if not self.journal.lease.worker:
+            await self.journal.lease.take()
             self._beaten = time.monotonic()
             for job_id in await self.journal.leftovers():
                 await self.tidy(job_id)
         if time.monotonic() >= self._beaten + self._looking.beat_seconds:
-            await self.journal.keep_alive()
+            await self.journal.lease.renew()
             self._beaten = time.monotonic()
-        for worker in await self.journal.dead_workers():
+        for worker in await self.journal.lease.dead():
             await self._take_over(worker)
         for job in await self.journal.open():
             await self._see_to(job)
@@ -141,7 +143,11 @@ class BatchWorker:
             if job.status == "cancelling":
                 run.break_off()
             return
-        if job.claimed_by not in (None, self.journal.worker) or self.asker is None or self.stopping:
+        if (
+            job.claimed_by not in (None, self.journal.lease.worker)
+            or self.asker is None
+            or self.stopping
+        ):
             return
         if time.monotonic() < self._again_at.get(job.id, 0.0):
             return
@@ -167,7 +173,7 @@ class BatchWorker:
     async def _beat_on(self) -> None:
         while True:
             with suppress(StorageError, LeaseLost):
-                await self.journal.keep_alive()
+                await self.journal.lease.renew()
             await asyncio.sleep(self._looking.beat_seconds)
 
     async def _begin_anew(self) -> None:
@@ -176,7 +182,7 @@ class BatchWorker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.journal.worker = ""
+        self.journal.lease.forget()
 
     async def tidy(self, job_id: str) -> None:
         """Remove what a batch that has ended needs no more."""

@@ -21,7 +21,8 @@ from routing.cli.terminal import fail, load, print_, table
 if TYPE_CHECKING:  # commands import what they need when they run
     from rich.progress import Progress as Bars
 
-    from routing.batches.journal import Job, Journal
+    from routing.batches.journal.journal import Journal
+    from routing.batches.journal.rows import Job
 
 Found = TypeVar("Found")
 
@@ -146,7 +147,7 @@ def watch(
 @app.command()
 def cancel(batch: BatchName, template: BatchTemplate = None, storage: BatchStorage = None) -> None:
     """End a batch. What was answered is kept. Running servers know within a second."""
-    from routing.batches.journal import AS_CANCELLED
+    from routing.batches.journal.rows import AS_CANCELLED
 
     async def end(journal: Journal) -> str:
         if await journal.break_off(batch, AS_CANCELLED):
@@ -259,7 +260,7 @@ def _with_journal(
 ) -> Found:
     """What `work` finds in the journal of a storage; or what went wrong, and the end."""
     from llama_compat.distribution import default_storage
-    from routing.batches.journal import Journal
+    from routing.batches.journal.journal import Journal
     from routing.batches.tables import MIGRATIONS
     from routing.storage.storage import StorageError, open_storage
 

@@ -10,7 +10,7 @@ from fastapi import Query, Request
 from llama_compat.errors import APIError
 from routing.auth import ADMIN
 from routing.batches.files import unavailable
-from routing.batches.journal import Job
+from routing.batches.journal.rows import Job
 from routing.batches.shown import openai_batch
 from routing.ingress.apis.batches import cancel_job, worker_of
 from routing.page.audited import noted

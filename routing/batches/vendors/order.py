@@ -32,7 +32,7 @@ from providers.remote.batches.base import (
     is_gone,
 )
 from routing.batches.asking import NOT_SENT
-from routing.batches.journal import PENDING, TO_HAND
+from routing.batches.journal.rows import PENDING, TO_HAND
 from routing.batches.vendors.input import OrderInput
 from routing.batches.vendors.limits import OrderLimits
 from routing.batches.vendors.orders import ORDERED, PREPARING, READ, RUNNING, OrderRow

@@ -15,16 +15,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from providers.remote.batches.base import Order
-from routing.batches.journal import (
-    HANDED,
-    TO_HAND,
-    DoneLine,
-    Journal,
-    LeaseLost,
-    LineRow,
-    lock_job,
-    note_results,
-)
+from routing.batches.journal.journal import Journal, lock_job, note_results
+from routing.batches.journal.lease import LeaseLost
+from routing.batches.journal.rows import HANDED, TO_HAND, DoneLine, LineRow
 from routing.storage.storage import Storage, Transaction
 
 PREPARING, ORDERED, RUNNING, READ = "preparing", "ordered", "running", "read"
@@ -117,14 +110,14 @@ class Orders:
 
     async def claim(self, job_id: str) -> list[OrderRow]:
         """The orders of a batch that are this worker's, those among them that nobody had."""
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             await lock_job(transaction, job_id)
             rows = await transaction.fetch(
                 "UPDATE batch_orders SET worker = ? WHERE batch = ?"
                 f" AND (worker IS NULL OR worker = ?) RETURNING {_COLUMNS}",
-                self._journal.worker,
+                self._journal.lease.worker,
                 job_id,
-                self._journal.worker,
+                self._journal.lease.worker,
             )
         return [OrderRow(*row) for row in rows]
 
@@ -161,10 +154,10 @@ class Orders:
             provider,
             model,
             PREPARING,
-            self._journal.worker,
+            self._journal.lease.worker,
             now,
         )
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             if await lock_job(transaction, job_id) != "in_progress":
                 return None
             found = await transaction.fetch(
@@ -214,7 +207,7 @@ class Orders:
         Raises:
             LeaseLost: another sees to it.
         """
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             await self._update(transaction, order, changes)
             if "done" in changes:
                 await _count(transaction, order.batch)
@@ -229,7 +222,7 @@ class Orders:
             f"UPDATE batch_orders SET {columns} WHERE id = ? AND worker = ? RETURNING id",
             *changes.values(),
             order.id,
-            self._journal.worker,
+            self._journal.lease.worker,
         )
         if not found:
             raise LeaseLost
@@ -244,7 +237,7 @@ class Orders:
             state: what they are then.
             numbers: theirs; None for all of which nobody knows what became.
         """
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             await lock_job(transaction, order.batch)
             await self._update(transaction, order, {})
             change = (
@@ -276,7 +269,7 @@ class Orders:
         """
         cost = order.cost + sum(line.cost or 0 for line in written)
         done = max(0, order.done - len(written) - len(back))
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             await lock_job(transaction, order.batch)
             await self._update(transaction, order, {"cost": cost, "done": done})
             rows = await transaction.fetch(
@@ -297,11 +290,11 @@ class Orders:
 
     async def forget(self, order: OrderRow) -> None:
         """Nothing of an order is left."""
-        async with self._journal.owning() as transaction:
+        async with self._journal.lease.owning() as transaction:
             await transaction.fetch(
                 "DELETE FROM batch_orders WHERE id = ? AND worker = ?",
                 order.id,
-                self._journal.worker,
+                self._journal.lease.worker,
             )
             await _count(transaction, order.batch)
 

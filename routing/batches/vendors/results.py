@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from providers.remote.batches.base import LineAnswer, VendorBatch, VendorBatches, VendorStatus
-from routing.batches.journal import PENDING, TO_HAND, DoneLine, LineRow
+from routing.batches.journal.rows import PENDING, TO_HAND, DoneLine, LineRow
 from routing.batches.run import lines_of
 from routing.batches.vendors.lines import read
 from routing.batches.vendors.orders import OrderRow

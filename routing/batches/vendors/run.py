@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from routing.batches.journal import AS_KEY_GONE, Job
+from routing.batches.journal.rows import AS_KEY_GONE, Job
 from routing.batches.vendors.order import OrderRun
 from routing.batches.vendors.orders import OrderRow, Orders
 from routing.waiting import first_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from providers.remote.batches.base import VendorBatches
-from routing.batches.journal import PENDING, TO_HAND, LineRow
+from routing.batches.journal.rows import PENDING, TO_HAND, LineRow
 from routing.batches.run import lines_of
 from routing.batches.vendors.input import OrderInput
 from routing.batches.vendors.limits import OrderLimits

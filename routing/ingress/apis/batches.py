@@ -15,7 +15,7 @@ from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import JSONFields, from_raw
 from routing.batches.files import EXPIRES_SECONDS, FileStore, file_not_found, unavailable
-from routing.batches.journal import AS_CANCELLED, Job
+from routing.batches.journal.rows import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
 from routing.ingress.body import parse_body, read_body

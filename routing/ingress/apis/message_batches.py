@@ -18,7 +18,7 @@ from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.off_loop import off_loop
 from routing.asgi import headers_by_name
 from routing.batches.files import HIDDEN, unavailable
-from routing.batches.journal import AS_CANCELLED, ENDED, Job
+from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
 from routing.batches.shown import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
 from routing.ingress.answer import request_id_of

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from routing.batches.checking import Check
-from routing.batches.journal import ROWS_TOGETHER, LineRow
+from routing.batches.journal.journal import ROWS_TOGETHER
+from routing.batches.journal.rows import LineRow
 from routing.batches.wires import MESSAGES_ENDPOINT, read_line
 
 CHAT = "/v1/chat/completions"

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_compat.distribution import BatchesSettings, FilesSettings
 from routing.batches.files import FileStore
-from routing.batches.journal import Journal
+from routing.batches.journal.journal import Journal
 from routing.batches.worker import BatchWorker
 
 
@@ -35,12 +35,12 @@ async def test_what_the_dead_had_is_looked_for_at_once(tmp_path: Path) -> None:
     worker: Any = BatchWorker(files, BatchesSettings(), 1.0, clock=lambda: now[0])
     try:
         dead = Journal(files.storage, worker.settings.lease_seconds, lambda: now[0])
-        await dead.enlist()
+        await dead.lease.take()
         waiting = worker._runs["batch_1"] = Waiting()
         await worker._look()
         assert waiting.woken == 0
         now[0] += worker.settings.lease_seconds + 1
-        await worker.journal.keep_alive()
+        await worker.journal.lease.renew()
         await worker._look()
         assert waiting.woken == 1
         await worker._look()

@@ -15,7 +15,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from routing.batches.journal import Job, Journal
+from routing.batches.journal.journal import Journal
+from routing.batches.journal.rows import Job
 from routing.batches.tables import MIGRATIONS
 from routing.cli import app
 from routing.cli.batches import SOME_FAILED

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from routing.app import Application
-from routing.batches.journal import AS_CANCELLED, Job
+from routing.batches.journal.rows import AS_CANCELLED, Job
 from tests.unit.routing.ingress.test_apis import application
 from tests.unit.routing.page.test_overview import ADMIN, ADMIN_KEY, client_of
 

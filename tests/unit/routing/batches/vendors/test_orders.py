@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from routing.batches.journal import PENDING, TO_HAND, Journal, LeaseLost, LineRow
+from routing.batches.journal.journal import Journal
+from routing.batches.journal.lease import LeaseLost
+from routing.batches.journal.rows import PENDING, TO_HAND, LineRow
 from routing.batches.vendors.orders import RUNNING, OrderRow, Orders
 from routing.storage.storage import Storage
-from tests.unit.routing.batches.test_journal import Clock, done, job, numbers, opened, working
+from tests.unit.routing.batches.journal.test_journal import (
+    Clock,
+    done,
+    job,
+    numbers,
+    opened,
+    working,
+)
 
 
 async def begun(journal: Journal, lines: int) -> None:
@@ -94,10 +103,10 @@ async def test_another_goes_on_with_it(tmp_path: Path) -> None:
         with pytest.raises(LeaseLost):
             await ours.update(order, done=1)
         clock.now += 9
-        await alive.keep_alive()
+        await alive.lease.renew()
         clock.now += 9
-        assert await alive.dead_workers() == [dead.worker]
-        assert await alive.take_over(dead.worker, {}, {})
+        assert await alive.lease.dead() == [dead.lease.worker]
+        assert await alive.take_over(dead.lease.worker, {}, {})
         (claimed,) = await ours.claim("batch_1")
         assert (claimed.id, claimed.vendor_batch, claimed.state) == (order.id, "batch_v", RUNNING)
         assert await left(ours, claimed) == [1, 2, 3]

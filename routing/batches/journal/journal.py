@@ -7,109 +7,35 @@ taken for dead notices, and what it still finds out counts for nothing.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from routing.batches.files import StoredFile, note
+from routing.batches.journal.lease import WorkerLease
+from routing.batches.journal.rows import (
+    ASKED,
+    BAD,
+    ENDED,
+    GOOD,
+    HANDED,
+    JOB_COLUMNS,
+    OPEN,
+    PENDING,
+    TO_HAND,
+    DoneLine,
+    Job,
+    LineRow,
+)
 from routing.storage.storage import Storage, Transaction
-
-PENDING, ASKED, GOOD, BAD, TO_HAND, HANDED = range(6)
-"""How far a line has come: not asked, or to be asked again; asked by a worker; answered; failed; to
-be handed to a vendor; a part of an order to one."""
-
-OPEN = ("validating", "in_progress", "cancelling", "finalizing")
-"""The states of a batch that somebody has to work on."""
-
-ENDED = ("completed", "failed", "expired", "cancelled")
-
-AS_CANCELLED, AS_EXPIRED, AS_KEY_GONE = "", "expired", "key"
-"""Why a batch is broken off: a client wanted it, its time is over, its key is good no more."""
 
 ROWS_TOGETHER = 500
 """So many rows are written or removed in one transaction, so that others get their turn."""
 
 
-class LeaseLost(Exception):
-    """The worker was taken for dead, and others go on with what it did."""
-
-
-class Job(Struct, frozen=True):
-    """A batch: the columns of the table, in their order.
-
-    Attributes:
-        api: whose client made it: `openai`, `messages`, or `command` for one without a server.
-        owner: the id of the key that it belongs to.
-        metadata: JSON.
-        output_seconds: after so long its output is forgotten; None for never.
-        claimed_by: the worker that checks its input or puts its output together.
-        begun, finalizing, ended, cancelling: when, in seconds since 1970.
-        reason: why it is broken off.
-        model: that all of its lines ask; None where there are several, or nobody has looked.
-        total, completed, failed: lines, as far as they have come.
-        undone: lines that were not answered when it was broken off; they have not failed.
-        cost: in billionths of a dollar, so far.
-        unpriced: lines so far whose cost is not known.
-        errors: JSON, what is wrong with its input.
-        elsewhere: lines besides that vendors have answered, as far as they tell, and that nobody
-            has read here.
-    """
-
-    id: str
-    api: str
-    owner: str
-    endpoint: str
-    input_file: str
-    completion_window: str
-    metadata: bytes
-    output_seconds: int | None
-    created: float
-    expires: float
-    status: str = "validating"
-    claimed_by: str | None = None
-    begun: float | None = None
-    finalizing: float | None = None
-    ended: float | None = None
-    cancelling: float | None = None
-    reason: str | None = None
-    model: str | None = None
-    total: int = 0
-    completed: int = 0
-    failed: int = 0
-    undone: int = 0
-    cost: int = 0
-    unpriced: int = 0
-    output_file: str | None = None
-    error_file: str | None = None
-    errors: bytes | None = None
-    elsewhere: int = 0
-
-
-JOB_COLUMNS = Job.__struct_fields__
 _COLUMNS = ", ".join(JOB_COLUMNS)
-
-
-class LineRow(Struct, frozen=True):
-    """Where a line is in the input, and what it asks for."""
-
-    number: int
-    begins: int
-    size: int
-    model: str
-
-
-class DoneLine(Struct, frozen=True):
-    """A line that has its result."""
-
-    number: int
-    is_good: bool
-    result: bytes
-    cost: int | None
 
 
 class Journal:
@@ -122,7 +48,7 @@ class Journal:
         only: the id of the one batch to work on, which a command has begun; empty for all others.
 
     Attributes:
-        worker: the id of who writes here; empty before `enlist`.
+        lease: of who writes here.
     """
 
     def __init__(
@@ -133,10 +59,9 @@ class Journal:
         only: str = "",
     ) -> None:
         self._storage = storage
-        self._lease_seconds = lease_seconds
         self._clock = clock
         self._only = only
-        self.worker = ""
+        self.lease = WorkerLease(storage, lease_seconds, clock, only)
 
     # Batches --------------------------------------------------------------------------------------
 
@@ -211,41 +136,6 @@ class Journal:
 
     # Workers --------------------------------------------------------------------------------------
 
-    async def enlist(self) -> None:
-        """Begin to work, under an id of its own."""
-        self.worker = os.urandom(8).hex()
-        async with self._storage.transaction() as transaction:
-            await transaction.insert(
-                "batch_workers",
-                ("id", "only_job", "alive_until"),
-                [(self.worker, self._only, self._until())],
-            )
-
-    async def keep_alive(self) -> None:
-        """Say that this worker is alive.
-
-        Raises:
-            LeaseLost: it was taken for dead.
-        """
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
-
-    async def leave(self) -> None:
-        """Work no more: what is still asked is for others to decide on, at once."""
-        async with self._storage.transaction() as transaction:
-            await transaction.fetch(
-                "UPDATE batch_workers SET alive_until = 0 WHERE id = ?", self.worker
-            )
-
-    async def dead_workers(self) -> list[str]:
-        """Those of the same kind that said nothing for too long."""
-        rows = await self._storage.fetch(
-            "SELECT id FROM batch_workers WHERE alive_until < ? AND only_job = ?",
-            self._clock(),
-            self._only,
-        )
-        return [worker for (worker,) in rows]
-
     async def asked_by(self, worker: str) -> list[tuple[str, bool, LineRow]]:
         """The lines that a worker has asked, each with its batch, and whether it is free of
         charge."""
@@ -272,12 +162,7 @@ class Journal:
             Whether it was not alive after all, nor somebody else sooner.
         """
         async with self._storage.transaction() as transaction:
-            found = await transaction.fetch(
-                "DELETE FROM batch_workers WHERE id = ? AND alive_until < ? RETURNING id",
-                worker,
-                self._clock(),
-            )
-            if not found:
+            if not await self.lease.end(transaction, worker):
                 return False
             for table, column in (("batches", "claimed_by"), ("batch_orders", "worker")):
                 await transaction.fetch(
@@ -290,44 +175,19 @@ class Journal:
                 )
         return True
 
-    async def _lock(self, transaction: Transaction) -> None:
-        found = await transaction.fetch(
-            "UPDATE batch_workers SET alive_until = ? WHERE id = ? AND alive_until > 0"
-            " RETURNING id",
-            self._until(),
-            self.worker,
-        )
-        if not found:
-            raise LeaseLost
-
-    def _until(self) -> float:
-        return self._clock() + self._lease_seconds
-
-    @asynccontextmanager
-    async def owning(self) -> AsyncIterator[Transaction]:
-        """A transaction of this worker's.
-
-        Raises (on entering):
-            LeaseLost: it was taken for dead.
-        """
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
-            yield transaction
-
     # Lines ----------------------------------------------------------------------------------------
 
     async def claim_job(self, job_id: str, status: str) -> bool:
         """Be the one who checks a batch, or puts its output together, and may have begun to; False
         if another is."""
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             found = await transaction.fetch(
                 "UPDATE batches SET claimed_by = ? WHERE id = ? AND status = ?"
                 " AND (claimed_by IS NULL OR claimed_by = ?) RETURNING id",
-                self.worker,
+                self.lease.worker,
                 job_id,
                 status,
-                self.worker,
+                self.lease.worker,
             )
         return bool(found)
 
@@ -351,8 +211,7 @@ class Journal:
             Whether the batch is still to be checked.
         """
         handed = {model for model in {line.model for line in lines} if is_handed(model)}
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             if await lock_job(transaction, job_id) != "validating":
                 return False
             if first:
@@ -373,7 +232,7 @@ class Journal:
 
     async def hand_back(self, job_id: str, model: str) -> None:
         """Lines of a model that were to be handed to a vendor are asked by requests."""
-        async with self.owning() as transaction:
+        async with self.lease.owning() as transaction:
             await lock_job(transaction, job_id)
             await transaction.fetch(
                 "UPDATE batch_lines SET state = ? WHERE batch = ? AND state = ? AND model = ?",
@@ -397,8 +256,7 @@ class Journal:
         status = "failed" if problems else "in_progress"
         column = "ended" if problems else "begun"
         errors = msgspec.json.encode({"object": "list", "data": problems}) if problems else None
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             await transaction.fetch(
                 f"UPDATE batches SET status = ?, total = ?, model = ?, errors = ?, {column} = ?,"
                 " claimed_by = NULL WHERE id = ? AND status = 'validating' AND claimed_by = ?",
@@ -408,14 +266,14 @@ class Journal:
                 errors,
                 self._clock(),
                 job_id,
-                self.worker,
+                self.lease.worker,
             )
             # One that was cancelled meanwhile is nobody's now.
             await transaction.fetch(
                 "UPDATE batches SET claimed_by = NULL, total = ? WHERE id = ? AND claimed_by = ?",
                 total,
                 job_id,
-                self.worker,
+                self.lease.worker,
             )
 
     async def write(
@@ -443,16 +301,15 @@ class Journal:
             LeaseLost: this worker was taken for dead.
         """
         claimed: list[LineRow] = []
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             status = await lock_job(transaction, job_id)
-            await self._write(transaction, job_id, self.worker, written, again)
+            await self._write(transaction, job_id, self.lease.worker, written, again)
             if wanted and status == "in_progress":
                 rows = await transaction.fetch(
                     "UPDATE batch_lines SET state = 1, worker = ? WHERE batch = ? AND number IN"
                     " (SELECT number FROM batch_lines WHERE batch = ? AND state = 0"
                     " ORDER BY number LIMIT ?) RETURNING number, begins, size, model",
-                    self.worker,
+                    self.lease.worker,
                     job_id,
                     job_id,
                     wanted,
@@ -501,8 +358,7 @@ class Journal:
     async def begin_end(self, job_id: str) -> bool:
         """No line of a batch is asked or, unless it was broken off, to be asked: its output may be
         put together. False where that is not so yet, or another does it."""
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             status = await lock_job(transaction, job_id)
             if status == "in_progress":
                 states = f"({PENDING}, {ASKED}, {TO_HAND}, {HANDED})"
@@ -518,10 +374,10 @@ class Journal:
                 "UPDATE batches SET claimed_by = ?, finalizing = coalesce(finalizing, ?), status ="
                 " CASE status WHEN 'in_progress' THEN 'finalizing' ELSE status END"
                 " WHERE id = ? AND (claimed_by IS NULL OR claimed_by = ?) RETURNING id",
-                self.worker,
+                self.lease.worker,
                 self._clock(),
                 job_id,
-                self.worker,
+                self.lease.worker,
             )
         return bool(found)
 
@@ -564,8 +420,7 @@ class Journal:
             Whether it was this worker's to end.
         """
         output, error = files
-        async with self._storage.transaction() as transaction:
-            await self._lock(transaction)
+        async with self.lease.owning() as transaction:
             found = await transaction.fetch(
                 "UPDATE batches SET status = ?, ended = ?, output_file = ?, error_file = ?,"
                 " undone = ?, errors = ?, claimed_by = NULL WHERE id = ? AND claimed_by = ?"
@@ -577,7 +432,7 @@ class Journal:
                 undone,
                 errors,
                 job.id,
-                self.worker,
+                self.lease.worker,
             )
             if found and job.api != "command":
                 for file in files:

@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from routing.batches.journal import DoneLine, Job, Journal, LeaseLost, LineRow
+from routing.batches.journal.journal import Journal
+from routing.batches.journal.lease import LeaseLost
+from routing.batches.journal.rows import DoneLine, Job, LineRow
 from routing.batches.tables import MIGRATIONS
 from routing.storage.storage import Storage, open_storage
 
@@ -38,7 +40,7 @@ def job(job_id: str = "batch_1", owner: str = "key-a", created: float = 0.0) -> 
 
 async def working(storage: Storage, clock: Clock) -> Journal:
     journal = Journal(storage, 10.0, clock)
-    await journal.enlist()
+    await journal.lease.take()
     return journal
 
 
@@ -101,21 +103,21 @@ async def test_who_was_silent_is_taken_over_and_counts_for_nothing(address: str)
         dead, other = await working(storage, clock), await working(storage, clock)
         await begun(dead, 3)
         assert await numbers(dead, 2) == [1, 2]
-        assert await other.dead_workers() == []
+        assert await other.lease.dead() == []
         clock.now += 9
-        await other.keep_alive()
+        await other.lease.renew()
         clock.now += 2
-        assert await other.dead_workers() == [dead.worker]
-        asked = [line.number for _, _, line in await other.asked_by(dead.worker)]
+        assert await other.lease.dead() == [dead.lease.worker]
+        asked = [line.number for _, _, line in await other.asked_by(dead.lease.worker)]
         assert sorted(asked) == [1, 2]
         assert await other.take_over(
-            dead.worker, {"batch_1": [1]}, {"batch_1": done(2, good=False)}
+            dead.lease.worker, {"batch_1": [1]}, {"batch_1": done(2, good=False)}
         )
-        assert not await other.take_over(dead.worker, {"batch_1": [1]}, {})
+        assert not await other.take_over(dead.lease.worker, {"batch_1": [1]}, {})
         with pytest.raises(LeaseLost):
             await numbers(dead, 1, *done(1, 2))
         with pytest.raises(LeaseLost):
-            await dead.keep_alive()
+            await dead.lease.renew()
         assert await numbers(other, 9) == [1, 3]
 
 
@@ -126,8 +128,8 @@ async def test_one_who_speaks_in_time_is_not_taken_over(address: str) -> None:
         await begun(late, 1)
         await numbers(late, 1)
         clock.now += 11
-        await late.keep_alive()
-        assert not await other.take_over(late.worker, {"batch_1": [1]}, {})
+        await late.lease.renew()
+        assert not await other.take_over(late.lease.worker, {"batch_1": [1]}, {})
         assert await numbers(late, 0, *done(1)) == []
         found = await other.get("batch_1")
         assert found is not None
@@ -143,8 +145,8 @@ async def test_who_checks_a_batch_is_replaced_where_it_dies(address: str) -> Non
         await dead.add_lines("batch_1", [LineRow(1, 0, 1, "m"), LineRow(2, 1, 1, "m")], first=True)
         assert not await other.claim_job("batch_1", "validating")
         clock.now += 11
-        await other.keep_alive()
-        await other.take_over(dead.worker, {}, {})
+        await other.lease.renew()
+        await other.take_over(dead.lease.worker, {}, {})
         assert await other.claim_job("batch_1", "validating")
         assert await other.add_lines("batch_1", [LineRow(1, 0, 1, "m")], first=True)
         await other.checked("batch_1", 1, "m", [])
