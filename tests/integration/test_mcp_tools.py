@@ -184,6 +184,11 @@ def test_the_user_is_asked_first(client: openai.OpenAI, approve: bool) -> None:
             model="m", previous_response_id=second.id, input="list", tools=[mcp("asking")]
         )
         assert third.status == "completed"
+        # Another way to go on from the same response.
+        again = client.responses.create(
+            model="m", previous_response_id=first.id, input=[word], tools=[mcp("asking")]
+        )
+        assert [each.output for each in again.output if each.type == "mcp_call"] == [call.output]
     else:
         assert not calls
         assert "did not let" in second.output_text
