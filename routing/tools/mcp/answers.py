@@ -10,8 +10,8 @@ MAX_BYTES = 16 << 20
 """Of one answer: a list of tools with all their schemas, or a result with its images."""
 
 MAX_VALUES = 1 << 15
-"""In the JSON of one answer: the SDK takes up to 0.4 s for so many, in which nothing else runs (16 MB
-of small ones took 14, and 1.4 GB; two cores of an AMD EPYC, 2026-11-24)."""
+"""In the JSON of one answer: the SDK takes up to 0.4 s for so many, in which nothing else runs. For
+16 MB of small ones it took 14 s, and 1.2 GB (AMD EPYC, 2026-11-24)."""
 
 _BEGINNINGS = (b",", b"[", b"{")
 
