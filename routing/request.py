@@ -178,6 +178,12 @@ class Request(Struct, eq=False):
         return self.sent
 
     @property
+    def told_verdicts(self) -> str:
+        """`NAME:VERDICT` of each guardrail that came to one, a blank between two."""
+        # A thread may be looking through a text, and find something.
+        return " ".join(sorted(map(":".join, list(self.verdicts))))
+
+    @property
     def sample(self) -> Sample:
         """Of what was sent."""
         if self.sent is not None:

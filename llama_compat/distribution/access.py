@@ -16,17 +16,12 @@ from pydantic import (
     model_validator,
 )
 
-from llama_compat.distribution.reading.secret_kinds import ADDRESS
 from llama_compat.guardrails.settings import CheckSettings
-
-# A key whose items are all commented out holds nothing.
-NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
-Name = Annotated[str, Field(min_length=1)]
+from llama_compat.settings.fields import Name, NothingIsEmpty, Positive
+from llama_compat.settings.secret_kinds import ADDRESS
 
 Period = Literal["day", "week", "month", "ever"]
 """What a budget is for; days, weeks and months are UTC's."""
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 class AccessSettings(BaseModel):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, StringConstraints
 
-from llama_compat.distribution.access import Name
 from llama_compat.distribution.problems import KeyPath, Problem
 from llama_compat.distribution.reading.env_references import ResolvedDocument
+from llama_compat.settings.fields import Name
 
 ADAPTABLE = ("local::torch", "local::llama_cpp")
 """The types of providers whose models can be adapted while they run."""

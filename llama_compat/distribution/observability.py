@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from platformdirs import user_data_path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from llama_compat.distribution.reading.secret_kinds import ADDRESS
+from llama_compat.settings.secret_kinds import ADDRESS
 
 STORAGE_SCHEMES = ("sqlite:", "postgres://", "postgresql://")
 

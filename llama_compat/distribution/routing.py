@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from llama_compat.distribution.access import Name as _Name
-from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import PriceSettings
+from llama_compat.settings.fields import Name as _Name
+from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
 
 if TYPE_CHECKING:
     from llama_compat.distribution.template import ModelSettings

@@ -14,8 +14,6 @@ from llama_compat.distribution.access import (
     LimitStoreSettings,
     counted_together,
 )
-from llama_compat.distribution.access import Name as _Name
-from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.observability import (
     BatchesSettings,
     CacheSettings,
@@ -27,6 +25,8 @@ from llama_compat.distribution.observability import (
 )
 from llama_compat.distribution.vector_stores import VectorStoresSettings
 from llama_compat.hosted.settings import ToolsSettings
+from llama_compat.settings.fields import Name as _Name
+from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
 
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 

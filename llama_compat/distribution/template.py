@@ -26,8 +26,6 @@ from llama_compat.distribution.access import (
     LimitSettings,
     TeamSettings,
 )
-from llama_compat.distribution.access import Name as _Name
-from llama_compat.distribution.access import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.distribution.adapters import (
     AdapterOf,
     Adapters,
@@ -67,6 +65,8 @@ from llama_compat.distribution.routing import (
 from llama_compat.distribution.scaling import ReplicaSettings, ScaleSettings
 from llama_compat.distribution.server import ServerSettings
 from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.settings.fields import Name as _Name
+from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
 
 
 @dataclass(frozen=True, slots=True)

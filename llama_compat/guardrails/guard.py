@@ -14,12 +14,11 @@ from llama_compat.guardrails.asked.entities import EntityScanner
 from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
-from llama_compat.guardrails.checks import END, Checks, Sought
+from llama_compat.guardrails.checks import Checks, Sought
 from llama_compat.guardrails.documents import has_twins, is_text, mapped, said_in
+from llama_compat.guardrails.guarded_text import GuardedText, is_json
 from llama_compat.guardrails.hidden import Hidden, Restorer
-from llama_compat.guardrails.json_text import JSONText, escaped
-from llama_compat.guardrails.patterns import TooManyNearMisses
-from llama_compat.guardrails.scanner import TextScanner, Watch
+from llama_compat.guardrails.scanner import Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.off_loop import off_loop
 from llama_compat.tools.calls import parse_tool_call
@@ -136,7 +135,7 @@ class Guard:
         key = (place, text, is_said)
         known = self._seen.get(key)
         if known is None:
-            guarded = GuardedText(self, place, in_json=_is_json(place, text), is_said=is_said)
+            guarded = GuardedText(self, place, in_json=is_json(place, text), is_said=is_said)
             known = self._seen[key] = guarded.push(text) + guarded.flush()
             self._seen[place, known, is_said] = known
         return known
@@ -431,7 +430,7 @@ class Guard:
             is_said = (place, text) in spoken
             if not (is_said or self._hidden.comes_back) and self.has_nothing(place, text):
                 return text
-            in_json = _is_json(place, text)
+            in_json = is_json(place, text)
             said = GuardedText(self, place, in_json=in_json, is_reply=True, is_said=is_said)
             shown = said.push(text) + said.flush()
             if not said.may_differ:
@@ -443,103 +442,6 @@ class Guard:
         return mapped(value, "output", visit)
 
 
-class GuardedText:
-    """One text that comes in pieces, on its way through the checks.
-
-    Args:
-        guard: of its request.
-        place: where it stands.
-        in_json: whether it is JSON, which is looked through as what it says.
-        is_reply: whether it is a part of the reply, in which what was hidden is put back.
-        is_said: whether somebody says it, as in `Guard.text`.
-    """
-
-    __slots__ = ("_entities", "_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
-
-    def __init__(
-        self,
-        guard: Guard,
-        place: Place,
-        *,
-        in_json: bool = False,
-        is_reply: bool = False,
-        is_said: bool = True,
-    ) -> None:
-        self._guard = guard
-        self._place = place
-        watches = guard.watches(place)
-        self._scanner = TextScanner(watches) if watches else None
-        self._entities = guard.entity_scanners(place, in_json=in_json) if is_said else []
-        self._escapes = JSONText() if in_json and (watches or self._entities) else None
-        self._restorer = guard.restorer(in_json=in_json) if is_reply else None
-        self._hides = False
-
-    @property
-    def holds(self) -> bool:
-        """Whether anything of it is held back."""
-        parts = (self._escapes, self._scanner, *self._entities, self._restorer)
-        return any(each is not None and each.holds for each in parts)
-
-    @property
-    def room(self) -> int:
-        """So many characters may come before it takes long to look through them."""
-        return min((each.room for each in self._entities), default=END)
-
-    @property
-    def may_differ(self) -> bool:
-        """Whether it may be another than the one that came."""
-        return self._restorer is not None or self._hides
-
-    def push(self, text: str) -> str:
-        """More of it; what can be shown now.
-
-        Raises:
-            Blocked: no more of it may be shown.
-        """
-        if self._escapes is not None:
-            text = self._escapes.push(text)
-        if self._scanner is not None:
-            text = self._shown(text, self._scanner.push)
-        for each in self._entities:
-            text = self._without(each, text)
-        return self._finished(text)
-
-    def flush(self) -> str:
-        """It has ended: what was held back of it; as `push`."""
-        text = self._escapes.flush() if self._escapes is not None else ""
-        scanner = self._scanner
-        if scanner is not None:
-            text = self._shown(text, lambda rest: scanner.push(rest) + scanner.flush())
-        for each in self._entities:
-            text = self._without(each, text, is_last=True)
-        text = self._finished(text)
-        return text if self._restorer is None else text + self._restorer.flush()
-
-    def _without(self, scanner: EntityScanner, text: str, *, is_last: bool = False) -> str:
-        shown = scanner.push(text)
-        if is_last:
-            shown += scanner.flush()
-        self._hides = self._hides or scanner.hidden
-        return shown
-
-    def _shown(self, text: str, scan: Callable[[str], str]) -> str:
-        scanner = self._scanner
-        assert scanner is not None
-        try:
-            shown = scan(text)
-            self._hides = self._hides or scanner.hidden > 0
-            return shown
-        except TooManyNearMisses:
-            self._guard.undecided(self._place, by_patterns=True)
-            self._scanner = None
-            return text
-
-    def _finished(self, text: str) -> str:
-        if self._escapes is not None:
-            text = escaped(text)
-        return text if self._restorer is None else self._restorer.push(text)
-
-
 def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
     """`call` with what is shown of its arguments."""
     if arguments == call.arguments_json:
@@ -549,7 +451,3 @@ def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
     if isinstance(other, ToolCall) and isinstance(call, ToolCall):
         return structs.replace(other, thought_signature=call.thought_signature)
     return other
-
-
-def _is_json(place: Place, text: str) -> bool:
-    return "\\" in text and (place == "tool_arguments" or text.lstrip()[:1] in ("{", "["))

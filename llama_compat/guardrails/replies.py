@@ -9,7 +9,8 @@ from msgspec import structs
 
 from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.windows import Windows
-from llama_compat.guardrails.guard import Blocked, Guard, GuardedText, guarded_call
+from llama_compat.guardrails.guard import Blocked, Guard, guarded_call
+from llama_compat.guardrails.guarded_text import GuardedText
 from llama_compat.types import (
     ReasoningDelta,
     RefusalDelta,

@@ -365,6 +365,7 @@ class _Loop:
     async def _ran(self, calls: Sequence[AnyToolCall]) -> Events:
         """The events of `calls`, run side by side; what they gave is among the messages then."""
         bounds, tasks = self._bounds, {}
+        is_first = True
         approved = set(self._request.approved)
         results: dict[str, HostedCall] = {}
         gate = asyncio.Semaphore(bounds.parallel)
@@ -379,7 +380,8 @@ class _Loop:
 
         try:
             for call in calls:
-                shown = self._tools.begun(call)
+                shown = structs.replace(self._tools.begun(call), beside=not is_first)
+                is_first = False
                 if shown.kind == "mcp_approval_request" and call.call_id not in approved:
                     yield self._shown.news(shown, self._shown.new_part())
                     continue
@@ -396,13 +398,14 @@ class _Loop:
                 yield self._shown.news(shown, part)
                 self._run_so_far += 1
                 self._has_run = True
-                tasks[asyncio.create_task(run(call, shown))] = (call, part)
+                tasks[asyncio.create_task(run(call, shown))] = (call, part, shown.beside)
             running = set(tasks)
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    call, part = tasks[task]
-                    ended = results[call.call_id] = task.result()
+                    call, part, beside = tasks[task]
+                    results[call.call_id] = task.result()
+                    ended = structs.replace(task.result(), beside=beside)
                     if call.call_id in approved:
                         ended = structs.replace(ended, approval_id=call.call_id)
                     yield self._shown.news(ended, part)

@@ -8,19 +8,18 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
     model_validator,
 )
 
-from llama_compat.distribution.reading.secret_kinds import ARGUMENTS
+from llama_compat.settings.fields import Name as _Name
+from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.settings.fields import Positive as _Positive
+from llama_compat.settings.secret_kinds import ARGUMENTS
 
-_Name = Annotated[str, Field(min_length=1)]
 _Seconds = Annotated[float, Field(gt=0, le=3600)]
-_Positive = Annotated[int, Field(ge=1)]
-_NothingIsEmpty = BeforeValidator(lambda value: [] if value is None else value)
 
 
 def _check_url(url: str) -> str:

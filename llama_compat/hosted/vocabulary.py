@@ -246,6 +246,7 @@ class HostedCall(Struct, frozen=True, tag="hosted_call"):
         model_name: what the model calls the tool.
         images: what it shows to the model, as `data:` URLs.
         approval_id: the request for the user's word that it had to wait for.
+        beside: whether the model has made it together with the one that is shown before it.
     """
 
     call_id: str
@@ -261,6 +262,7 @@ class HostedCall(Struct, frozen=True, tag="hosted_call"):
     model_name: str = ""
     images: tuple[str, ...] = ()
     approval_id: str | None = None
+    beside: bool = False
 
 
 class HostedCallDelta(Struct, frozen=True, tag="hosted_call"):

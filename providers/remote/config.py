@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from llama_compat.distribution.reading.secret_kinds import ADDRESS
+from llama_compat.settings.secret_kinds import ADDRESS
 from providers.base import ProviderConfig
 from providers.remote.http1 import Seconds, Timeouts
 

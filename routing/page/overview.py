@@ -91,5 +91,5 @@ def _told(request: Request, now: float) -> dict[str, Any]:
         "attempts": request.attempts.sent,
         "seconds": now - request.begun,
         "sent_bytes": request.sample.size,
-        "guardrails": " ".join(f"{name}:{verdict}" for name, verdict in request.verdicts),
+        "guardrails": request.told_verdicts,
     }

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from asyncio.subprocess import Process
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -21,9 +23,11 @@ from msgspec import Struct
 
 from llama_compat.hosted.settings import FieldMapping, WebSearchSettings
 from llama_compat.hosted.vocabulary import WebSource
+from llama_compat.off_loop import off_loop
 from providers.remote import http1
 from routing.tools.domains import Domains
 from routing.tools.http import MAX_JSON_BYTES, ask_json
+from routing.tools.programs import end_program, start_program
 from routing.tools.tool import ToolError
 
 MAX_TEXT = 2000
@@ -189,31 +193,44 @@ class Command:
             "blocked_domains": search.domains.blocked,
         }
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._settings.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
+            process = await start_program(self._settings.command)
         except OSError as error:
             raise ToolError(
                 "unavailable", f"The search program can't be started: {error.strerror}."
             ) from None
         try:
-            printed, _ = await process.communicate(json.dumps(given).encode())
+            printed = await _printed(process, json.dumps(given).encode())
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            raise ToolError("unavailable", "The search program failed.")
+            await end_program(process)
         try:
-            if len(printed) > MAX_JSON_BYTES:
-                raise ValueError
-            answer = json.loads(printed)
+            answer = await off_loop(len(printed), json.loads, printed)
         except (ValueError, RecursionError):
             raise ToolError("unavailable", "The search program did not print JSON.") from None
         return sources_in(answer, self._settings.mapping)
+
+
+async def _printed(process: Process, given: bytes) -> bytes:
+    """What a program prints that is given this.
+
+    Raises:
+        ToolError: it fails, or prints more than is read.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(ConnectionError):  # It may need nothing.
+        process.stdin.write(given)
+        await process.stdin.drain()
+    process.stdin.close()
+    try:
+        await process.stdout.readexactly(MAX_JSON_BYTES + 1)
+    except asyncio.IncompleteReadError as ended:
+        printed = ended.partial
+    else:
+        size = MAX_JSON_BYTES >> 20
+        raise ToolError("unavailable", f"The search program printed more than {size} MB.")
+    if await process.wait():
+        raise ToolError("unavailable", "The search program failed.")
+    return printed
 
 
 class Files:

@@ -42,7 +42,7 @@ from routing.tools.web_fetch import WebFetch
 from routing.tools.web_search import WebSearch
 
 if TYPE_CHECKING:
-    from routing.tools.mcp_servers import MCPServers
+    from routing.tools.mcp.servers import MCPServers
     from routing.vector_stores.service import VectorStores
 
 MAX_CONNECTIONS = 100
@@ -96,7 +96,7 @@ class ServerTools:
             self.web = self._client(timeouts, is_public=is_public)
         if settings.mcp is not None:
             # Heavy, and an extra.
-            from routing.tools.mcp_servers import MCPServers
+            from routing.tools.mcp.servers import MCPServers
 
             self.mcp = MCPServers(settings.mcp, settings.max_seconds)
 

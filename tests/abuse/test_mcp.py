@@ -21,10 +21,11 @@ from tests.local_server import Handler, send, serving
 pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
 
 HOSTILE = Path(__file__).with_name("hostile_mcp.py")
-GOOD_LIST = ("asks", "wide", "hangs", "dies", "floods", "orders", "stubborn")
+FAILING = ("hangs", "dies", "floods", "babbles", "counts")
+GOOD_LIST = ("asks", "wide", "orders", "stubborn", *FAILING)
 NO_LIST = ("silent",)
-FAILING = ("hangs", "dies", "floods")
-BY_HTTP = ("vast", "zipped", "torn", "streams", "moves", "redirects")
+TOO_MUCH = ("floods", "babbles", "counts")
+BY_HTTP = ("vast", "counts", "zipped", "torn", "streams", "moves", "redirects")
 ODD_LIST = ("deep", "endless", "many", "names", "garbage")
 MAX_TOOLS, MAX_RESULT = 16, 4096
 
@@ -69,7 +70,7 @@ def served(
         {"label": each, "command": [sys.executable, str(HOSTILE), each]}
         for each in (*GOOD_LIST, *NO_LIST, *ODD_LIST)
     ]
-    servers += [{"label": each, "url": f"{hostile}/{each}/mcp"} for each in BY_HTTP]
+    servers += [{"label": f"web-{each}", "url": f"{hostile}/{each}/mcp"} for each in BY_HTTP]
     template = write_template(
         tmp_path_factory.mktemp("server") / "tools.yaml",
         server={
@@ -122,6 +123,8 @@ def test_a_server_harms_nobody(
         assert [tool["name"] for tool in listed["tools"]] == ["good"]
         status = "failed" if behaviour in FAILING else "completed"
         assert [call["status"] for call in calls] == [status]
+    if behaviour in TOO_MUCH:
+        assert "The server's process was ended. The answer" in calls[0]["error"]
     if behaviour in NO_LIST:
         assert listed["error"]
     assert not [item for item in response["output"] if item["type"] == "function_call"]
@@ -137,14 +140,17 @@ def test_a_server_over_http_harms_nobody(
     behaviour: str,
 ) -> None:
     with unharmed(served, grows=100 << 20, holds=1.0):
-        response = ask(served, behaviour)
+        response = ask(served, f"web-{behaviour}")
     assert response["status"] == "completed"
     listed, *others = response["output"]
     if behaviour == "redirects":
         assert listed["error"]
     else:
         assert [tool["name"] for tool in listed["tools"]] == ["good"]
-        assert [item["status"] for item in others if item["type"] == "mcp_call"] == ["failed"]
+        (call,) = (item for item in others if item["type"] == "mcp_call")
+        assert call["status"] == "failed"
+        if behaviour in ("vast", "counts", "streams"):
+            assert "The answer" in call["error"]
     assert reached == []
 
 

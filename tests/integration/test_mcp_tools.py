@@ -184,6 +184,11 @@ def test_the_user_is_asked_first(client: openai.OpenAI, approve: bool) -> None:
             model="m", previous_response_id=second.id, input="list", tools=[mcp("asking")]
         )
         assert third.status == "completed"
+        # Another way to go on from the same response.
+        again = client.responses.create(
+            model="m", previous_response_id=first.id, input=[word], tools=[mcp("asking")]
+        )
+        assert [each.output for each in again.output if each.type == "mcp_call"] == [call.output]
     else:
         assert not calls
         assert "did not let" in second.output_text
@@ -283,6 +288,37 @@ def test_only_the_tools_that_the_key_has(server: ServerProcess) -> None:
     nobody = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["none"], max_retries=0)
     with pytest.raises(openai.PermissionDeniedError):
         nobody.responses.create(model="m", input="list", tools=[mcp("web")])
+
+
+def test_no_users_word_lets_a_key_call_what_is_not_for_it(
+    client: openai.OpenAI, server: ServerProcess
+) -> None:
+    adder = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["adder"], max_retries=0)
+    wanted: Any = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_1",
+        "server_label": "web",
+        "name": "who am i",
+        "arguments": "{}",
+    }
+    word: Any = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    go: Any = {"role": "user", "content": "list"}
+    asked: Any = {"model": "m", "input": [go, wanted, word], "tools": [mcp("web")]}
+    for who, is_run in ((client, True), (adder, False)):
+        response = who.responses.create(**asked)
+        ran = [each.status for each in response.output if each.type == "mcp_call"]
+        assert ran == (["completed"] if is_run else [])
+        assert ("no such tool any more" in response.output_text) is not is_run
+    # Nor what another key has been asked about.
+    first = client.responses.create(
+        model="m", input='asking__add {"a": 2, "b": 3}', tools=[mcp("asking")]
+    )
+    word["approval_request_id"] = first.output[-1].id
+    with pytest.raises(openai.BadRequestError) as refused:
+        adder.responses.create(
+            model="m", previous_response_id=first.id, input=[word], tools=[mcp("web")]
+        )
+    assert refused.value.code == "previous_response_not_found"
 
 
 def test_names_that_collide_get_others(client: openai.OpenAI) -> None:

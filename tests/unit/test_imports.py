@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,26 @@ def modules(floor: str) -> list[Path]:
     return sorted((ROOT / floor).rglob("*.py"))
 
 
-def imports(tree: ast.AST, *, inside_functions: bool) -> Iterator[tuple[int, str]]:
-    """Line and top-level package of each absolute import; with those in functions, or without."""
+def statements(tree: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The absolute imports; with those in functions, or without."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            assert node.module is not None
-            yield node.lineno, node.module.split(".")[0]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if not getattr(node, "level", 0):
+                yield node
         elif inside_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from imports(node, inside_functions=inside_functions)
+            yield from statements(node, inside_functions=inside_functions)
+
+
+def imports(tree: ast.AST, *, inside_functions: bool) -> Iterator[tuple[int, str]]:
+    """Line and top-level package of each of them."""
+    for node in statements(tree, inside_functions=inside_functions):
+        yield from ((node.lineno, each.split(".")[0]) for each in names_of(node))
+
+
+def names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """What is imported, with the module that it is in."""
+    module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+    return [f"{module}{alias.name}" for alias in node.names]
 
 
 def is_for_type_checkers(node: ast.AST) -> bool:
@@ -91,14 +102,70 @@ def test_no_floor_imports_from_above(floor: str) -> None:
     assert reaching_up == []
 
 
+def loads(path: Path) -> Iterator[str]:
+    """The modules of the floors that the import of a module loads, packages on the way included;
+    its own packages aside, whose loading has begun."""
+    name = dotted(path)
+    own = {name.rsplit(".", levels)[0] for levels in range(name.count(".") + 1)}
+    for _, each in at_loading(path):
+        parts = each.split(".")
+        yield from {".".join(parts[:end]) for end in range(1, len(parts) + 1)} - own
+
+
+@cache
+def at_loading(path: Path) -> list[tuple[int, str]]:
+    """Line and full name of what is imported when a module loads."""
+    found = statements(run_time_tree(path), inside_functions=False)
+    return [(node.lineno, each) for node in found for each in names_of(node)]
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[set[str]]:
+    """The modules that load each other, whichever is first (Tarjan's strongly connected
+    components)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for each in graph[name]:
+            if each in graph and each not in order:
+                visit(each)
+            if each in stack:
+                low[name] = min(low[name], low[each])
+        if low[name] == order[name]:
+            circle = {stack.pop()}
+            while name not in circle:
+                circle.add(stack.pop())
+            if len(circle) > 1:
+                found.append(circle)
+
+    for name in graph:
+        if name not in order:
+            visit(name)
+    return found
+
+
+def test_any_module_can_be_the_first_that_is_imported() -> None:
+    graph = {dotted(path): set(loads(path)) for floor in MAY_IMPORT for path in modules(floor)}
+    assert circles(graph) == []
+    assert circles({"a": ["b"], "b": ["c", "d"], "c": ["a"], "d": []}) == [{"a", "b", "c"}]
+
+
 def test_heavy_packages_are_imported_only_where_they_are_used() -> None:
     eager = [
         f"{path.relative_to(ROOT)}:{line} imports {package}"
         for floor in MAY_IMPORT
         for path in modules(floor)
         if not str(path.relative_to(ROOT)).startswith(ENGINES)
-        for line, package in imports(run_time_tree(path), inside_functions=False)
-        if package in HEAVY
+        for line, name in at_loading(path)
+        if (package := name.split(".")[0]) in HEAVY
     ]
     assert eager == []
 

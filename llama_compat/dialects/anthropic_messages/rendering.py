@@ -61,20 +61,21 @@ def render_reply(response: ChatCompletionResponse, usage: Usage, labels: Labels)
     )
     uses = HostedUses()
     content: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for place, part in enumerate(said.parts):
-        if isinstance(part, HostedCall):
-            uses.add(part)
-            content += _render_hosted(part, call_id(part, labels.unique, place))
-        else:
+        if not (isinstance(part, HostedCall) and part.beside):
+            content += results
+            results = []
+        if not isinstance(part, HostedCall):
             content += _render_part(part)
+        elif shows(part):
+            uses.add(part)
+            block_id = call_id(part, labels.unique, place)
+            content.append(render_whole_use(part, block_id))
+            results.append(render_result(part, block_id))
+    content += results
     counted = {**render_usage(usage, response.service_tier), **uses.rendered()}
     return {**_frame(labels), "content": content, **end, "usage": counted}
-
-
-def _render_hosted(call: HostedCall, block_id: str) -> Iterator[dict[str, Any]]:
-    if shows(call):
-        yield render_whole_use(call, block_id)
-        yield render_result(call, block_id)
 
 
 def _frame(labels: Labels) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from yaml.tokens import ScalarToken
 
 from llama_compat.distribution.problems import Problem, TemplateError
 from llama_compat.distribution.reading.env_references import REFERENCE
-from llama_compat.distribution.reading.secret_kinds import ADDRESS, ARGUMENTS
 from llama_compat.distribution.reading.yaml_positions import MAX_DEPTH, read_yaml
 from llama_compat.guardrails.named import NAMED
+from llama_compat.settings.secret_kinds import ADDRESS, ARGUMENTS
 
 KindOf = Callable[[type[BaseModel], str, Mapping[str, str]], Any]
 """What a setting (the class around it, its name, and the texts beside it) has to be, where its own

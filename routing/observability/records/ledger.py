@@ -134,7 +134,7 @@ class Ledger:
             request.ended - begun,
             overhead,
             cost,
-            " ".join(sorted(map(":".join, request.verdicts))) if request.verdicts else "",
+            request.told_verdicts if request.verdicts else "",
             trail_of(attempts.made, request.parts, begun, request.ended)
             if request.parts or len(attempts.made) > 1
             else "",

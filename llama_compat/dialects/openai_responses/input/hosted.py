@@ -121,6 +121,18 @@ def approved_calls(items: Any) -> tuple[str, ...]:
     )
 
 
+BESIDE = "p"
+"""How the id of a call ends that the model has made together with the one before it: items don't
+say which turn they are of. Other letters of these ids are those of hexadecimal numbers."""
+
+
+def is_beside(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a call of the same turn as the one before it."""
+    item_id = item.get("id")
+    is_call = item.get("type") in ("mcp_call", "mcp_approval_request")
+    return is_call and isinstance(item_id, str) and item_id.endswith(BESIDE)
+
+
 def parse_server_call(item: Mapping[str, Any], path: str) -> AnyToolCall:
     """The call of an `mcp_call` or of an `mcp_approval_request`.
 

@@ -18,7 +18,11 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.dialects.openai_responses.input.custom_tools import wrap
-from llama_compat.dialects.openai_responses.input.hosted import call_result, parse_server_call
+from llama_compat.dialects.openai_responses.input.hosted import (
+    call_result,
+    is_beside,
+    parse_server_call,
+)
 from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
 from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
@@ -116,10 +120,14 @@ class _Conversation:
         self._calls: dict[str, tuple[_Turn, int]] = {}
         self._waiting: dict[str, _Turn] = {}
         self._approved: set[str] = set()
+        self._called: _Turn | None = None
 
     def add(self, item: Mapping[str, Any], path: str) -> None:
         add = _KINDS.get(item_type(item))
         if add is not None:
+            called, self._called = self._called, None
+            if is_beside(item):
+                self._open = self._open or called
             add(self, item, path)
 
     def messages(self) -> tuple[Message, ...]:
@@ -218,7 +226,7 @@ class _Conversation:
         turn = self._turn()
         turn.parts.append(parse_server_call(item, path))
         turn.answers.append(ToolResponseMessage(call_id, told, failed))
-        self._open = None
+        self._open, self._called = None, turn
 
     def add_approval_request(self, item: Mapping[str, Any], path: str) -> None:
         """A call that waits for the user's word; what it gave comes when it has been run."""

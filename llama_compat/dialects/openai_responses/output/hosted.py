@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llama_compat.dialects.openai_responses.input.hosted import BESIDE
 from llama_compat.dialects.openai_responses.output.items import Item, Place
 from llama_compat.hosted.vocabulary import Citation, FileSource, HostedCall, WebSource
 from llama_compat.tools.calls import arguments_object, parse_tool_call
@@ -26,6 +27,8 @@ class HostedItem(Item):
         self._kind = kind
         self._with_sources = with_sources
         super().__init__(place, {"type": kind, **self._members(call)})
+        if call.beside:
+            self.item["id"] += BESIDE
 
     def begin_with(self, call: HostedCall) -> bytes:
         """The events that it is there, and what it is about to do."""

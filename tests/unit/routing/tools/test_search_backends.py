@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -86,6 +87,13 @@ async def test_a_program_is_asked_and_read() -> None:
     settings = WebSearchSettings(backend="command", command=[sys.executable, "-c", program])
     (found,) = await backend_of(settings, http1.Client()).find(SEARCH)
     assert found.title == "long rivers"
+
+
+async def test_a_program_that_does_not_end_to_print_is_ended() -> None:
+    settings = WebSearchSettings(backend="command", command=["yes"])
+    with pytest.raises(ToolError, match="more than 4 MB"):
+        async with asyncio.timeout(60):
+            await backend_of(settings, http1.Client()).find(SEARCH)
 
 
 async def test_a_program_that_fails_is_named() -> None:

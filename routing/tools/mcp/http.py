@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import httpx2
 
 from providers.remote.upstream.public_web import is_public
+from routing.tools.mcp.answers import AnswerBound, TooMuchSaid
 
 
 class PublicTransport(httpx2.AsyncBaseTransport):
@@ -46,16 +47,14 @@ class PublicTransport(httpx2.AsyncBaseTransport):
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests, and reads no more of an answer than a bound: the SDK reads JSON as a whole.
+    """Sends requests, and reads no more of an answer than there may be.
 
     Args:
         inner: sends them.
-        most: bytes of one answer.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, most: int) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
-        self._most = most
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request.
@@ -71,7 +70,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             raise httpx2.RemoteProtocolError("The answer is compressed.")
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
-        response.stream = _BoundedStream(stream, self._most)
+        has_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _BoundedStream(stream, has_events=has_events)
         return response
 
     async def aclose(self) -> None:
@@ -80,26 +80,31 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """An answer's bytes up to a bound.
+    """The bytes of an answer of which there are not too many.
 
     Args:
         inner: they.
-        most: how many.
+        has_events: whether they are events.
 
     Raises (from the iterator):
-        StreamError: there are more. The SDK fails the call alone then.
+        StreamError, SSEError: there are; the SDK fails the call alone then, and says why, with one
+            for JSON and the other for events.
     """
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, *, has_events: bool) -> None:
         self._inner = inner
-        self._left = most
+        self._has_events = has_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._inner:
-            self._left -= len(piece)
-            if self._left < 0:
-                raise httpx2.StreamError("The answer is too large.")
-            yield piece
+        bound = AnswerBound()
+        try:
+            async for piece in self._inner:
+                await bound.take(piece)
+                yield piece
+            await bound.end()
+        except TooMuchSaid as fault:
+            error = httpx2.SSEError if self._has_events else httpx2.StreamError
+            raise error(str(fault)) from None
 
     async def aclose(self) -> None:
         """Close the connection that it comes by."""

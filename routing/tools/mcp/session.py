@@ -1,38 +1,25 @@
-"""Tools of servers of the Model Context Protocol, by the official SDK.
-
-A server is connected to, or its process started, for one reply, and let go with it: so no key's
-session is ever another's, and what a server has is asked anew each time.
-"""
+"""A session with a server: its list of tools, and calls of them."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Literal
 
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp import Client, MCPError
 from mcp.types import CallToolResult, ResourceLink, TextContent, Tool
 from msgspec import Struct
 
-from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
-from llama_compat.exchange import Principal
-from llama_compat.hosted.settings import MCPServerSettings, MCPSettings
-from llama_compat.hosted.vocabulary import HostedCall, MCPTool, free_name, server_tool_name
+from llama_compat.hosted.vocabulary import HostedCall, free_name, server_tool_name
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import encode_json
-from routing.tools.public_http import BoundedTransport, PublicTransport
 from routing.tools.tool import Gave, ToolError
 
-# What a server says may be meant for the model alone, and its URL may have a key in it.
-for _logger in ("mcp", "client", "httpx2"):
-    logging.getLogger(_logger).setLevel(logging.CRITICAL + 1)
+if TYPE_CHECKING:
+    from routing.tools.mcp.servers import MCPServer
 
 MAX_PAGES = 20
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -40,159 +27,11 @@ MAX_DESCRIPTION = 8000
 MAX_TITLE = 1000
 MAX_IMAGES_BYTES = 4 << 20
 
-MAX_ANSWER_BYTES = 16 << 20
-"""Of one answer over HTTP: a list of tools with all their schemas, or a result with its images."""
-
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """What vendors take, where a resource is one."""
 
 CLOSE_SECONDS = 10.0
 """How long the end of a session may take before it is cancelled."""
-
-
-class MCPServers:
-    """The servers that a template lets models call.
-
-    Args:
-        settings: of the template.
-        seconds: for connecting, and for a list of tools.
-    """
-
-    def __init__(self, settings: MCPSettings, seconds: float) -> None:
-        self._settings = settings
-        self._seconds = seconds
-
-    def server(self, asked: MCPTool, principal: Principal, *, asks_users: bool) -> MCPServer:
-        """The server that a request asks for.
-
-        Args:
-            asked: what the request says of it.
-            principal: who asks.
-            asks_users: whether the user's word can be asked for.
-
-        Raises:
-            APIError: 400, there is no such server; 403, it is not for this key.
-        """
-        own = self._settings.own(asked.label, asked.url)
-        if own is not None:
-            if principal.tools == ():
-                raise tool_not_allowed(f"mcp.{asked.label}")
-            if asked.authorization or asked.headers:
-                raise invalid_parameter(
-                    "tools",
-                    f"'{asked.label}' is a server of the template, which has its credentials: send"
-                    " no 'authorization' and no 'headers' for it.",
-                )
-            return MCPServer(own, asked, principal, self._settings, self._seconds, asks_users)
-        if not asked.url or not self._settings.from_requests:
-            raise unknown_tool_server(asked.label)
-        if not asked.url.startswith(("http://", "https://")):
-            raise invalid_parameter("tools", "An MCP server's URL begins with https:// or http://.")
-        return MCPServer(None, asked, principal, self._settings, self._seconds, asks_users)
-
-
-class MCPServer:
-    """One server, as one request may use it.
-
-    Args:
-        own: the template's settings of it; None for one that the request brings.
-        asked: what the request says of it.
-        principal: who asks.
-        settings: of all servers.
-        seconds: for connecting, and for its list of tools.
-        asks_users: whether the user's word can be asked for.
-    """
-
-    def __init__(
-        self,
-        own: MCPServerSettings | None,
-        asked: MCPTool,
-        principal: Principal,
-        settings: MCPSettings,
-        seconds: float,
-        asks_users: bool,
-    ) -> None:
-        self._own = own
-        self._asked = asked
-        self._principal = principal
-        self._settings = settings
-        self._seconds = seconds
-        self._asks_users = asks_users
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncGenerator[MCPSession, None]:
-        """A session with it, which has its list of tools, or says why not."""
-        session = MCPSession(self, self._asked.label)
-        try:
-            await session.start(self._seconds, self._settings.max_tools)
-            yield session
-        finally:
-            await session.stop()
-
-    async def open(self, running: AsyncExitStack) -> Client:
-        """Connect, as what `running` holds."""
-        own = self._own
-        if own is not None and own.command:
-            program, *arguments = own.command
-            env = {name: value.get_secret_value() for name, value in own.env.items()}
-            # Opening it does not block.
-            nothing = running.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, SIM115
-            transport: Any = stdio_client(
-                StdioServerParameters(command=program, args=arguments, env=env), errlog=nothing
-            )
-        else:
-            http = httpx2.AsyncClient(
-                headers=self._headers(),
-                timeout=httpx2.Timeout(self._seconds),
-                transport=self._transport(),
-                trust_env=False,
-            )
-            await running.enter_async_context(http)
-            url = self._asked.url if own is None else own.url or ""
-            transport = streamable_http_client(
-                url, http_client=http, max_sse_event_size=MAX_ANSWER_BYTES
-            )
-        return await running.enter_async_context(
-            Client(transport, read_timeout_seconds=self._seconds, cache=None)
-        )
-
-    def _transport(self) -> httpx2.AsyncBaseTransport:
-        guarded = self._own is None and not self._settings.allow_private_addresses
-        transport = PublicTransport() if guarded else httpx2.AsyncHTTPTransport()
-        return BoundedTransport(transport, MAX_ANSWER_BYTES)
-
-    def _headers(self) -> dict[str, str]:
-        if self._own is not None:
-            return {name: each.get_secret_value() for name, each in self._own.headers.items()}
-        headers = dict(self._asked.headers)
-        if self._asked.authorization:
-            headers["authorization"] = f"Bearer {self._asked.authorization}"
-        return headers
-
-    def offers(self, name: str) -> bool:
-        """Whether the request, the template and the key all let a tool be called."""
-        own, asked = self._own, self._asked
-        if asked.allowed_tools is not None and name not in asked.allowed_tools:
-            return False
-        if own is None:
-            return self._asks_users or not self.asks(name)
-        if own.allowed_tools is not None and name not in own.allowed_tools:
-            return False
-        if not self._principal.may_call(f"mcp.{own.label}.{name}"):
-            return False
-        return self._asks_users or not self.asks(name)
-
-    def asks(self, name: str) -> bool:
-        """Whether the user has to let a tool be called each time."""
-        wanted = self._asked.asks_before
-        if self._own is None:
-            # As OpenAI has it where a request does not say.
-            return _asks("always" if wanted is None and self._asks_users else wanted, name)
-        return _asks(self._own.require_approval, name) or _asks(wanted, name)
-
-
-def _asks(rule: Any, name: str) -> bool:
-    return rule == "always" or (isinstance(rule, list | tuple) and name in rule)
 
 
 class MCPSession:
@@ -230,8 +69,12 @@ class MCPSession:
                     why = ""
         except TimeoutError:
             why = f"It did not tell its tools within {seconds:g} seconds."
+        except MCPError as error:
+            why = f"{why} {error.error.message[:MAX_DESCRIPTION]}"
         except Exception:  # Whatever a server makes of the SDK is the server's.
             pass
+        if why and self._server.fault:
+            why = _ended(self._server)
         self.listed = HostedCall(
             "",
             "mcp_list_tools",
@@ -242,7 +85,7 @@ class MCPSession:
             tools=tuple(
                 {
                     "name": each.name,
-                    "description": each.description,
+                    "description": _description(each),
                     "input_schema": each.input_schema,
                     "annotations": _annotations(each),
                 }
@@ -277,7 +120,7 @@ class MCPSession:
         for tool in self._tools:
             definition = ToolDefinition(
                 free_name(server_tool_name(self._label, tool.name), taken),
-                (tool.description or "")[:MAX_DESCRIPTION] or None,
+                _description(tool),
                 _schema(tool.input_schema),
             )
             yield MCPServerTool(
@@ -299,11 +142,10 @@ class MCPSession:
             raise ToolError("unavailable", "The tool's server is gone.")
         try:
             result = await client.call_tool(name, dict(arguments))
-        except MCPError as error:
-            message = error.error.message[:MAX_DESCRIPTION]
-            raise ToolError("unavailable", f"The tool's server failed: {message}") from None
-        except Exception:
-            raise ToolError("unavailable", "The tool's server failed.") from None
+        except Exception as error:
+            if self._server.fault:
+                raise ToolError("unavailable", _ended(self._server)) from None
+            raise ToolError("unavailable", _failed(error)) from None
         return _gave(result)
 
 
@@ -324,6 +166,16 @@ class MCPServerTool(Struct, frozen=True):
             ToolError: the server is gone, or fails.
         """
         return await self.session.call(self.name, arguments)
+
+
+def _ended(server: MCPServer) -> str:
+    return f"The server's process was ended. {server.fault}"
+
+
+def _failed(error: Exception) -> str:
+    if isinstance(error, MCPError):
+        return f"The tool's server failed: {error.error.message[:MAX_DESCRIPTION]}"
+    return "The tool's server failed."
 
 
 async def _listed(client: Client, server: MCPServer, most: int) -> list[Tool]:
@@ -347,6 +199,10 @@ def _is_task(tool: Tool) -> bool:
     (https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks)."""
     execution: Any = getattr(tool, "execution", None)
     return getattr(execution, "task_support", None) == "required"
+
+
+def _description(tool: Tool) -> str | None:
+    return (tool.description or "")[:MAX_DESCRIPTION] or None
 
 
 def _annotations(tool: Tool) -> dict[str, Any] | None:

@@ -1,0 +1,118 @@
+"""A text that comes in pieces, on its way through the checks of its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llama_compat.guardrails.asked.entities import EntityScanner
+from llama_compat.guardrails.checks import END
+from llama_compat.guardrails.json_text import JSONText, escaped
+from llama_compat.guardrails.patterns import TooManyNearMisses
+from llama_compat.guardrails.scanner import TextScanner
+from llama_compat.guardrails.settings import Place
+
+if TYPE_CHECKING:
+    from llama_compat.guardrails.guard import Guard
+
+
+class GuardedText:
+    """One text that comes in pieces, on its way through the checks.
+
+    Args:
+        guard: of its request.
+        place: where it stands.
+        in_json: whether it is JSON, which is looked through as what it says.
+        is_reply: whether it is a part of the reply, in which what was hidden is put back.
+        is_said: whether somebody says it, as in `Guard.text`.
+    """
+
+    __slots__ = ("_entities", "_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
+
+    def __init__(
+        self,
+        guard: Guard,
+        place: Place,
+        *,
+        in_json: bool = False,
+        is_reply: bool = False,
+        is_said: bool = True,
+    ) -> None:
+        self._guard = guard
+        self._place = place
+        watches = guard.watches(place)
+        self._scanner = TextScanner(watches) if watches else None
+        self._entities = guard.entity_scanners(place, in_json=in_json) if is_said else []
+        self._escapes = JSONText() if in_json and (watches or self._entities) else None
+        self._restorer = guard.restorer(in_json=in_json) if is_reply else None
+        self._hides = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything of it is held back."""
+        parts = (self._escapes, self._scanner, *self._entities, self._restorer)
+        return any(each is not None and each.holds for each in parts)
+
+    @property
+    def room(self) -> int:
+        """So many characters may come before it takes long to look through them."""
+        return min((each.room for each in self._entities), default=END)
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it may be another than the one that came."""
+        return self._restorer is not None or self._hides
+
+    def push(self, text: str) -> str:
+        """More of it; what can be shown now.
+
+        Raises:
+            Blocked: no more of it may be shown.
+        """
+        if self._escapes is not None:
+            text = self._escapes.push(text)
+        if self._scanner is not None:
+            text = self._shown(text, self._scanner.push)
+        for each in self._entities:
+            text = self._without(each, text)
+        return self._finished(text)
+
+    def flush(self) -> str:
+        """It has ended: what was held back of it; as `push`."""
+        text = self._escapes.flush() if self._escapes is not None else ""
+        scanner = self._scanner
+        if scanner is not None:
+            text = self._shown(text, lambda rest: scanner.push(rest) + scanner.flush())
+        for each in self._entities:
+            text = self._without(each, text, is_last=True)
+        text = self._finished(text)
+        return text if self._restorer is None else text + self._restorer.flush()
+
+    def _without(self, scanner: EntityScanner, text: str, *, is_last: bool = False) -> str:
+        shown = scanner.push(text)
+        if is_last:
+            shown += scanner.flush()
+        self._hides = self._hides or scanner.hidden
+        return shown
+
+    def _shown(self, text: str, scan: Callable[[str], str]) -> str:
+        scanner = self._scanner
+        assert scanner is not None
+        try:
+            shown = scan(text)
+            self._hides = self._hides or scanner.hidden > 0
+            return shown
+        except TooManyNearMisses:
+            self._guard.undecided(self._place, by_patterns=True)
+            self._scanner = None
+            return text
+
+    def _finished(self, text: str) -> str:
+        if self._escapes is not None:
+            text = escaped(text)
+        return text if self._restorer is None else self._restorer.push(text)
+
+
+def is_json(place: Place, text: str) -> bool:
+    """Whether a text that stands at `place` is looked through as what it says as JSON."""
+    return "\\" in text and (place == "tool_arguments" or text.lstrip()[:1] in ("{", "["))

@@ -1,0 +1,2 @@
+"""Tools of servers of the Model Context Protocol, by the official SDK: what they are, and what of
+them comes in."""

@@ -1,0 +1,123 @@
+"""Each verdict is told of its request, relayed or translated, streamed or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_compat.dialects.anthropic_messages.operations import MESSAGES
+from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.distribution import load_distribution
+from llama_compat.errors import APIError
+from llama_compat.exchange import GUARDRAILS_HEADER
+from llama_compat.wire.json_fields import parse_fields
+from providers.registry import config_model
+from routing.request import Request
+from routing.runtime import Runtime
+from tests.integration.server_process import write_template
+from tests.local_server import Handler, send, serving
+
+CARD = "4111 1111 1111 1111"
+MODES = ("block", "redact", "monitor")
+PLACES = ("input", "output")
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[str]:
+    """Says a number in two pieces, whatever it is asked."""
+
+    def answer(handler: Handler) -> None:
+        asked = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        usual = {"id": "c", "object": "chat.completion", "created": 1, "model": "theirs"}
+        if not asked.get("stream"):
+            choice = {"index": 0, "message": {"role": "assistant", "content": f"It is {CARD}."}}
+            choice["finish_reason"] = "stop"
+            send(handler, 200, json.dumps({**usual, "choices": [choice]}).encode())
+            return
+        events = []
+        for piece in (f"It is {CARD[:9]}", f"{CARD[9:]}.", None):
+            delta = {} if piece is None else {"content": piece}
+            ended = "stop" if piece is None else None
+            choice = {"index": 0, "delta": delta, "finish_reason": ended}
+            events.append({**usual, "object": "chat.completion.chunk", "choices": [choice]})
+        said = "".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n"
+        send(handler, 200, said.encode(), "text/event-stream")
+
+    with serving(answer) as url:
+        yield url
+
+
+@pytest.fixture
+async def runtime(vendor: str, tmp_path: Path) -> AsyncIterator[Runtime]:
+    def rails(place: str, mode: str) -> list[dict[str, Any]]:
+        return [{"name": f"cards-{mode}", "scan": place, "patterns": ["cards"], "mode": mode}]
+
+    template = write_template(
+        tmp_path / "template.yaml",
+        providers=[
+            {"id": "v", "type": "remote::passthrough", "config": {"base_url": f"{vendor}/v1"}}
+        ],
+        models=[
+            {
+                "id": f"{place}-{mode}",
+                "provider": "v",
+                "provider_model": "theirs",
+                "guardrails": rails(place, mode),
+            }
+            for place in PLACES
+            for mode in MODES
+        ],
+    )
+    one = Runtime(load_distribution(str(template), config_model))
+    await one.start()
+    yield one
+    await one.stop()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("operation", [CHAT, MESSAGES], ids=["relayed", "translated"])
+async def test_every_verdict_is_told(runtime: Runtime, operation: Operation, stream: bool) -> None:
+    for place in PLACES:
+        for mode in MODES:
+            fields = parse_fields(
+                json.dumps(
+                    {
+                        "model": f"{place}-{mode}",
+                        "messages": [{"role": "user", "content": f"{CARD}!"}],
+                        "max_tokens": 50,
+                        "stream": stream,
+                    }
+                ).encode()
+            )
+            request = Request(operation, "req-1", None)
+            request.asks(fields, operation.look(fields, {}))
+            runtime.begin(request)
+            runtime.route(request)
+            headers, said = await answered(runtime, request)
+            assert request.told_verdicts == f"cards-{mode}:{mode}"
+            assert (said is None) == (place == "input" and mode == "block")
+            if place == "output" and said is not None:
+                assert (CARD[9:] in said) == (mode == "monitor")
+            if mode == "redact" and place == "input":
+                assert headers[GUARDRAILS_HEADER] == "redacted=cards-redact"
+            request.end()
+
+
+async def answered(runtime: Runtime, request: Request) -> tuple[dict[str, str], str | None]:
+    """The headers and the body of the reply; no body where it is refused."""
+    try:
+        reply = await runtime.answer(request)
+    except APIError as refused:
+        return {}, None if refused.code == "content_filter" else refused.message
+    if isinstance(reply.body, bytes):
+        said = reply.body
+    else:
+        said = reply.first + b"".join([chunk async for chunk in reply.body])
+    await reply.aclose()
+    request.was_read(reply)
+    return dict(reply.headers), said.decode()
