@@ -22,7 +22,9 @@ from providers.local.engine_thread import (
     no_numbers,
     nothing_left,
 )
-from providers.local.llama_cpp_engine.bindings import NO_ROOM, LlamaAdapter, LlamaError
+from providers.local.llama_cpp_engine.bindings.context import NO_ROOM
+from providers.local.llama_cpp_engine.bindings.library import LlamaError
+from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
 from providers.local.llama_cpp_engine.loader import LoadedLlama
 from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaRun
 from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture

@@ -32,7 +32,9 @@ from llama_compat.types import (
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.engine import Stats
 from providers.local.llama_cpp_engine import loader
-from providers.local.llama_cpp_engine.bindings import Context, LlamaSampler, Model
+from providers.local.llama_cpp_engine.bindings.context import Context
+from providers.local.llama_cpp_engine.bindings.model import Model
+from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.pictures.mtmd import library
 from providers.local.llama_cpp_engine.provider import LlamaCppProvider
