@@ -324,6 +324,25 @@ async def test_more_pictures_than_may_be_are_refused(seeing: LlamaCppProvider) -
     assert error.code == "too_many_images"
 
 
+ODD_SIZES = ((1, 1), (2, 2), (1, 2000), (2000, 1), (3, 500), (1500, 1500))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sizes_of_all_kinds_are_shown_or_refused(models: dict[str, Path], kind: str) -> None:
+    """An assertion of llama.cpp would end the process."""
+    said, refusals = [], []
+    async with running(models[kind]) as provider:
+        for size in ODD_SIZES:
+            try:
+                picture = encoded(Image.new("RGB", size))
+                said.append(await ask(provider, UserMessage((picture,)), tokens=2))
+            except APIError as error:
+                refusals.append(error)
+    assert {len(each) for each in said} == {2}
+    assert len(said) + len(refusals) == len(ODD_SIZES)
+    assert {each.status for each in refusals} <= {400}
+
+
 async def test_a_text_can_t_stand_for_a_picture(seeing: LlamaCppProvider) -> None:
     [engine] = seeing.engines.values()
     assert engine.model.vision is not None
