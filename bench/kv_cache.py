@@ -21,17 +21,14 @@ from typing import Any
 import torch
 
 from bench.machine import write_results
-from bench.quantization import perplexity
+from bench.perplexity import changes, logits_of, perplexity, windows_of
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.block_manager import BLOCK_SIZE
 from providers.local.engine import Generation, Sampled
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.engine import TorchEngine, started
 from providers.local.torch_engine.loading.loader import LoadedModel, load
-from providers.local.torch_engine.scheduling.scheduler import Chunk
-from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 WINDOW = 1024
 CONTEXTS = (256, 2000, 7500)
@@ -54,35 +51,18 @@ def loaded_with(name: str, kind: str, quantization: str, context: int) -> Loaded
     return load(name, model_store.resolve(name), config, context)
 
 
-@torch.inference_mode()  # type: ignore[untyped-decorator]
-def logits_of(loaded: LoadedModel, windows: list[tuple[int, ...]]) -> torch.Tensor:
-    """The logits after every token: `[windows, WINDOW, vocab_size]`."""
-    made = []
-    for token_ids in windows:
-        generation = Generation(token_ids, SamplingParams(), 1, prompt_logprobs=True)
-        sequence = TorchSequence(generation, lambda _: None)
-        sequence.blocks = list(range(WINDOW // BLOCK_SIZE))
-        made.append(loaded.runner.forward([Chunk(sequence, WINDOW)]))
-    return torch.stack(made)
-
-
 def quality(name: str, text: str) -> dict[str, Any]:
     """What 8 bits change."""
     found: dict[str, torch.Tensor] = {}
     for kind in KINDS:
         loaded = loaded_with(name, kind, "none", WINDOW + BLOCK_SIZE)
-        token_ids = loaded.model.tokenizer.encode(text, add_special_tokens=False)
-        count = min(2, len(token_ids) // WINDOW)
-        windows = [token_ids[at * WINDOW : (at + 1) * WINDOW] for at in range(count)]
-        found[kind] = on_cpu_thread(logits_of, loaded, windows)
-    exact, packed = found["auto"], found["int8"]
-    before = perplexity(exact, windows)
-    same = (packed.argmax(-1) == exact.argmax(-1)).float().mean()
+        windows = windows_of(loaded, text, WINDOW, 2 * WINDOW)
+        found[kind] = logits_of(loaded, windows)
+    exact = found["auto"]
     return {
-        "tokens": count * WINDOW,
-        "float32_perplexity": round(before, 3),
-        "perplexity_rises_by": round(perplexity(packed, windows) / before - 1, 5),
-        "same_likeliest_token": round(float(same), 4),
+        "tokens": len(windows) * WINDOW,
+        "float32_perplexity": round(perplexity(exact, windows), 3),
+        **changes(found["int8"], exact, windows),
     }
 
 

@@ -46,6 +46,16 @@ def start_pinned(command: list[str], cores: set[int], **options: Any) -> subproc
     )
 
 
+def end(process: subprocess.Popen[bytes], patience: float = 20) -> None:
+    """End a process, by force if it has not ended in so many seconds."""
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def python(script: Path, *arguments: object) -> list[str]:
     """The command that runs one of our scripts in this interpreter."""
     return [sys.executable, str(script), *map(str, arguments)]

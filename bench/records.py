@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,17 @@ async def storage_at(kind: str) -> AsyncIterator[str]:
         yield server.address
 
 
-async def measure_all(kinds: list[str], records: int, days: int) -> dict[str, Any]:
-    """The figures of each kind of storage; why not, of one that is not here."""
+async def measure_all(
+    kinds: list[str], measure: Callable[[str], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    """The figures of each kind of storage, by its address; why not, of one that is not here."""
     found: dict[str, Any] = {}
     for kind in kinds:
         if kind == "postgres" and (reason := postgres.missing()) is not None:
             found[kind] = reason
             continue
         async with storage_at(kind) as address:
-            found[kind] = await measure(address, records, days)
+            found[kind] = await measure(address)
         print(kind, found[kind], flush=True)
     return found
 
@@ -185,7 +188,9 @@ def main() -> None:
     parser.add_argument("--storages", default="sqlite,postgres")
     options = parser.parse_args()
     kinds = options.storages.split(",")
-    found = asyncio.run(measure_all(kinds, options.records, options.days))
+    found = asyncio.run(
+        measure_all(kinds, partial(measure, records=options.records, days=options.days))
+    )
     about = {"records": options.records, "days": options.days}
     write_results("records", {**about, "storages": found}, "asyncpg")
 

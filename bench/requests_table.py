@@ -14,10 +14,11 @@ import argparse
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from bench.machine import write_results
-from bench.records import TOGETHER, fill, seconds, storage_at
+from bench.records import TOGETHER, fill, measure_all, seconds
 from llama_compat.distribution import RecordsSettings
 from routing.observability.records.partitions import DAY_SECONDS, Partitions
 from routing.observability.records.record import MIGRATIONS
@@ -30,7 +31,6 @@ from routing.observability.records.search import (
     whole,
 )
 from routing.storage.storage import Storage, open_storage
-from tests import postgres
 
 PAGE = 100
 
@@ -92,19 +92,6 @@ async def measure(address: str, records: int, days: int) -> dict[str, Any]:
     return told
 
 
-async def measure_all(kinds: list[str], records: int, days: int) -> dict[str, Any]:
-    """The figures of each kind of storage; why not, of one that is not here."""
-    found: dict[str, Any] = {}
-    for kind in kinds:
-        if kind == "postgres" and (reason := postgres.missing()) is not None:
-            found[kind] = reason
-            continue
-        async with storage_at(kind) as address:
-            found[kind] = await measure(address, records, days)
-        print(kind, found[kind], flush=True)
-    return found
-
-
 def main() -> None:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -113,7 +100,9 @@ def main() -> None:
     parser.add_argument("--storages", default="sqlite,postgres")
     options = parser.parse_args()
     kinds = options.storages.split(",")
-    found = asyncio.run(measure_all(kinds, options.records, options.days))
+    found = asyncio.run(
+        measure_all(kinds, partial(measure, records=options.records, days=options.days))
+    )
     about = {"records": options.records, "days": options.days}
     write_results("requests-table", {**about, "milliseconds": found}, "asyncpg")
 

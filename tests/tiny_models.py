@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ CHAT_TEMPLATE = (
 
 def byte_level_tokenizer(vocab_size: int = 400) -> Tokenizer:
     """Byte-level BPE, as GPT-2, Llama 3 and Qwen have it."""
+    return Tokenizer.from_str(_trained_byte_level(vocab_size))
+
+
+@cache
+def _trained_byte_level(vocab_size: int) -> str:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -37,7 +43,7 @@ def byte_level_tokenizer(vocab_size: int = 400) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(SAMPLE, trainer)
-    return tokenizer
+    return str(tokenizer.to_str())
 
 
 def sentencepiece_tokenizer() -> Tokenizer:
@@ -93,17 +99,27 @@ def make_model(
         config: in place of members of the model's config.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = byte_level_tokenizer()
+    settings = make_tokenizer(folder, chat_template=chat_template)
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**settings | config))
+    model.save_pretrained(folder)
+    return folder
+
+
+def make_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> dict[str, Any]:
+    """Write the tokenizer of `make_model` to `folder`; the config of the tiny models it is for."""
+    from transformers import PreTrainedTokenizerFast
+
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=byte_level_tokenizer(),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         chat_template=chat_template,
     )
     fast.save_pretrained(folder)
-    settings: dict[str, Any] = {
+    return {
         "vocab_size": len(fast),
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -117,10 +133,6 @@ def make_model(
         # Wide enough that the likeliest token is likeliest by far, in bfloat16 too.
         "initializer_range": 0.3,
     }
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**settings | config))
-    model.save_pretrained(folder)
-    return folder
 
 
 def make_speaking_model(

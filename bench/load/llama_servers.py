@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.load.others import CACHE
 from bench.load.peers import ROOT, free_port
+from bench.machine import end
 
 XLLAMACPP = "xllamacpp==2026.10.11549"
 CONTEXT = 2048
@@ -180,12 +181,7 @@ def serving(
                 time.sleep(0.1)
             raise RuntimeError(f"{name} does not answer:\n{log.read_text()[-2000:]}")
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _is_ready(port: int) -> bool:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.machine import resident_mib, start_pinned
+from bench.machine import end, resident_mib, start_pinned
 from providers.remote.http1.connection import READ_BUFFER_BYTES
 
 ROOT = Path(__file__).parents[2]
@@ -123,12 +123,7 @@ def running(gateway: Gateway, cores: set[int], log: Path) -> Iterator[Started]:
             memory = resident_mib(process.pid)
             yield Started(gateway, process.pid, url, round(took, 2), round(memory, 1))
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _wait_until_it_answers(

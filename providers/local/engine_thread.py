@@ -25,6 +25,8 @@ from providers.local.engine import (
     Stats,
     TokenScores,
 )
+from providers.local.pictures.looking import PictureThread
+from providers.local.pictures.placing import PlacedPicture
 from providers.local.sequence import Deliver, LocalSequence
 
 log = logging.getLogger(__name__)
@@ -62,8 +64,8 @@ class EngineThread(Generic[S]):
 
     Sequences and cancellations wait in an inbox for the thread to look at it, between two steps.
     What came of a step is handed to the event loops that asked all at once. A subclass says what a
-    sequence is (`_new_sequence`), how many run at a time (`sequences`) and what a step does
-    (`_step`); `_append` and `_fail` deliver.
+    sequence is (`_new_sequence`), how many run at a time (`sequences`), what a step does (`_step`)
+    and what the model makes of a picture (`_see`); `_append` and `_fail` deliver.
 
     Args:
         model: the model.
@@ -83,6 +85,7 @@ class EngineThread(Generic[S]):
         self._closed = False
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, Output | APIError]]] = {}
         self._seconds_a_sequence = 1.0
+        self._pictures = PictureThread(self._see)
         self._thread = threading.Thread(
             target=self._run, name=f"engine of {model.name}", daemon=True
         )
@@ -97,7 +100,7 @@ class EngineThread(Generic[S]):
         """What the engine is doing and has done."""
         return replace(
             self._counts,
-            waiting=self._scheduler.waiting + len(self._arrived),
+            waiting=self._waiting,
             running=len(self._scheduler.running),
         )
 
@@ -115,14 +118,19 @@ class EngineThread(Generic[S]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Break off what there is with an error, and wait for the thread to end."""
+        """Break off what there is with an error, and wait for the threads to end."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+        self._pictures.stop()
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
         """See `providers.local.engine.Engine.generate`."""
+        if generation.pictures:
+            self._check_waiting()
+            seen = await self._pictures.seen(generation.pictures)
+            generation = replace(generation, pictures=seen)
         mailbox = _Mailbox(asyncio.get_running_loop())
         sequence = self._new_sequence(generation, partial(self._post, mailbox))
         self._submit(sequence)
@@ -144,15 +152,21 @@ class EngineThread(Generic[S]):
             self._arrived.append(sequence)
             self._changed.notify()
 
-    def _check_waiting(self, others: int = 0) -> None:
-        """See whether one more may wait, beside `others` that are not with the scheduler yet.
+    @property
+    def _waiting(self) -> int:
+        """How many wait, be it for a picture to be looked at: who was let in once is not refused
+        when that is done."""
+        return self._scheduler.waiting + len(self._arrived) + self._pictures.waiting
+
+    def _check_waiting(self) -> None:
+        """See whether one more may wait.
 
         Raises:
             APIError: 429; too many do. 503; the engine is stopped.
         """
         if self._closed:
             raise shutting_down()
-        waiting = self._scheduler.waiting + len(self._arrived) + others
+        waiting = self._waiting
         room = self.sequences - len(self._scheduler.running)
         if waiting >= self._may_wait + max(0, room):
             raise self._too_many(waiting)
@@ -194,6 +208,14 @@ class EngineThread(Generic[S]):
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> S:
         """A sequence for `generation`; called in the event loop."""
+        raise NotImplementedError
+
+    def _see(self, picture: PlacedPicture) -> PlacedPicture:
+        """What the model reads of a picture; called in a thread for that.
+
+        Raises:
+            APIError: 400; it is damaged, or the model can't be shown it.
+        """
         raise NotImplementedError
 
     def _step(self) -> None:

@@ -134,7 +134,7 @@ def test_another_checkout_shares_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_version_is_the_one_that_the_bindings_were_written_for() -> None:
     pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
-    from providers.local.llama_cpp_engine.bindings import TESTED
+    from providers.local.llama_cpp_engine.bindings.fit import TESTED
 
     assert llama_cpp_wheel.pinned() == f"llama_cpp_python=={TESTED}"
 

@@ -11,7 +11,9 @@ from llama_compat.errors import internal_error
 from llama_compat.types import EmbeddingRequest
 from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
-from providers.local.llama_cpp_engine.bindings import MAX_SEQUENCES, Context, LlamaError, Model
+from providers.local.llama_cpp_engine.bindings.context import MAX_SEQUENCES, Context
+from providers.local.llama_cpp_engine.bindings.library import LlamaError
+from providers.local.llama_cpp_engine.bindings.model import Model
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.loader import POOLING_RANK, cpu_cores
 

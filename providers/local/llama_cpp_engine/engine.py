@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +13,16 @@ import numpy as np
 from llama_compat.errors import APIError, internal_error
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
-from providers.local.engine import Ended, Generation, Output, Prefilled, Stats, TokenScores
+from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
 from providers.local.engine_thread import (
     EngineThread,
     adapter_not_loaded,
     no_numbers,
     nothing_left,
 )
-from providers.local.llama_cpp_engine.bindings import NO_ROOM, LlamaAdapter, LlamaError
+from providers.local.llama_cpp_engine.bindings.context import NO_ROOM
+from providers.local.llama_cpp_engine.bindings.library import LlamaError
+from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
 from providers.local.llama_cpp_engine.loader import LoadedLlama
 from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaRun
 from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
@@ -38,6 +38,7 @@ from providers.local.llama_cpp_engine.sampling import (
 from providers.local.llama_cpp_engine.scheduler import LlamaBatch, LlamaChunk, LlamaScheduler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.models import store as model_store
+from providers.local.pictures.placing import PlacedPicture
 from providers.local.sequence import Deliver
 
 log = logging.getLogger(__name__)
@@ -64,8 +65,6 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
         self._adapters: dict[str, LlamaAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._eyes = ThreadPoolExecutor(1, thread_name_prefix="pictures")
-        self._looking = 0
 
     @property
     def taken_bytes(self) -> int:
@@ -94,35 +93,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         """Break off what there is with an error, and give the context's memory back."""
         super().stop()
         self._grammars.shutdown()
-        self._eyes.shutdown(cancel_futures=True)
         self.loaded.context.free()
-
-    # Pictures -------------------------------------------------------------------------------------
-
-    def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
-        """See `providers.local.engine.Engine.generate`."""
-        if generation.pictures:
-            return self._look_and_generate(generation)
-        return super().generate(generation)
-
-    async def _look_and_generate(
-        self, generation: Generation
-    ) -> AsyncGenerator[Sequence[Output], None]:
-        """Look at the pictures first, one after the other; who leaves meanwhile sees no more."""
-        vision = self.loaded.vision
-        assert vision is not None
-        run = asyncio.get_running_loop().run_in_executor
-        self._check_waiting(self._looking)
-        self._looking += 1
-        try:
-            # Beside the steps, which go on; a picture takes as long as many of them.
-            seen = [await run(self._eyes, vision.see, each) for each in generation.pictures]
-        finally:
-            self._looking -= 1
-        outputs = super().generate(replace(generation, pictures=tuple(seen)))
-        async with aclosing(outputs):
-            async for each in outputs:
-                yield each
 
     # Adapters -------------------------------------------------------------------------------------
 
@@ -159,6 +130,11 @@ class LlamaEngine(EngineThread[LlamaSequence]):
                 raise adapter_not_loaded(generation.adapter)
         seen = [each for each in generation.pictures if isinstance(each, EncodedPicture)]
         return LlamaSequence(generation, deliver, adapter, seen)
+
+    def _see(self, picture: PlacedPicture) -> EncodedPicture:
+        vision = self.loaded.vision
+        assert vision is not None
+        return vision.see(picture)
 
     def _step(self) -> None:
         batch = self._scheduler.schedule()

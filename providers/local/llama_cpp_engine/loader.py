@@ -11,14 +11,9 @@ from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
-from providers.local.llama_cpp_engine.bindings import (
-    MAX_SEQUENCES,
-    AdapterScales,
-    Context,
-    LlamaError,
-    Model,
-    offloads,
-)
+from providers.local.llama_cpp_engine.bindings.context import MAX_SEQUENCES, Context
+from providers.local.llama_cpp_engine.bindings.library import LlamaError, offloads
+from providers.local.llama_cpp_engine.bindings.model import AdapterScales, Model
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.pictures.files import projector_refused
 from providers.local.llama_cpp_engine.pictures.mtmd import Projector

@@ -206,7 +206,7 @@ def footprint_of(
 
 def _placed(size: int, layers: int, config: LlamaCppConfig) -> Sizes:
     """So many bytes, where the layers go."""
-    from providers.local.llama_cpp_engine.bindings import offloads
+    from providers.local.llama_cpp_engine.bindings.library import offloads
 
     on_gpu = config.n_gpu_layers if offloads() else 0
     if not on_gpu:

@@ -10,7 +10,8 @@ import numpy as np
 from llama_compat.types import GreedySamplingStrategy, SamplingStrategy, TopKSamplingStrategy
 from providers.local.draw import draw
 from providers.local.engine import TokenScores
-from providers.local.llama_cpp_engine.bindings import Context, LlamaSampler
+from providers.local.llama_cpp_engine.bindings.context import Context
+from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]

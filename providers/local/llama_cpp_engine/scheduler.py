@@ -13,7 +13,7 @@ from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.llama_cpp_engine.slots import Slots
 
 if TYPE_CHECKING:
-    from providers.local.llama_cpp_engine.bindings import LlamaAdapter
+    from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
 
 WORTH_WAITING = 16
 """Tokens: if another prompt is about to compute so many that this one begins with too, this one

@@ -12,7 +12,8 @@ from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaPictures
 from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
-    from providers.local.llama_cpp_engine.bindings import LlamaAdapter, LlamaSampler
+    from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
+    from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
     from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
     from providers.local.llama_cpp_engine.slots import Slot, Tokens
 

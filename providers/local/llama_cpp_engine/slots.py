@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from providers.local.llama_cpp_engine.bindings import Context
+    from providers.local.llama_cpp_engine.bindings.context import Context
     from providers.local.llama_cpp_engine.sequence import LlamaSequence, Owner
 
 Tokens = np.ndarray[Any, np.dtype[np.int32]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from providers.local.llama_cpp_engine.bindings import Model
+from providers.local.llama_cpp_engine.bindings.model import Model
 from providers.local.llama_cpp_engine.pictures.vision import LlamaVision
 from providers.local.prompts.control_tokens import control_tokens
 from providers.local.prompts.prompts import wants_parts

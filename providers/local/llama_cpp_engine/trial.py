@@ -21,7 +21,7 @@ from providers.local.models.programs import Failure, run_python
 
 if TYPE_CHECKING:
     from providers.base import ProviderStartError
-    from providers.local.llama_cpp_engine.bindings import Model
+    from providers.local.llama_cpp_engine.bindings.model import Model
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,8 @@ def load(
 ) -> None:
     """What the other process does."""
     _die_first()
-    from providers.local.llama_cpp_engine.bindings import LlamaError, Model
+    from providers.local.llama_cpp_engine.bindings.library import LlamaError
+    from providers.local.llama_cpp_engine.bindings.model import Model
 
     logging.basicConfig(level=logging.CRITICAL)
     try:
@@ -171,7 +172,8 @@ def _compute(model: Model, adapters: Sequence[Path], threads: int) -> None:
     """
     import numpy as np
 
-    from providers.local.llama_cpp_engine.bindings import Context, LlamaError
+    from providers.local.llama_cpp_engine.bindings.context import Context
+    from providers.local.llama_cpp_engine.bindings.library import LlamaError
 
     context = Context(
         model,
@@ -210,7 +212,7 @@ def _look(model: Model, path: Path, threads: int) -> None:
     Raises:
         LlamaError: it can't be.
     """
-    from providers.local.llama_cpp_engine.bindings import LlamaError
+    from providers.local.llama_cpp_engine.bindings.library import LlamaError
     from providers.local.llama_cpp_engine.pictures.mtmd import Projector
 
     print(f"looking at a picture with {path}", flush=True)

@@ -26,8 +26,15 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 """What files are read as: what OpenAI's API takes, and BMP. Pillow knows sixty more, most of them
 for old programs, whose readers nobody need be able to reach."""
 
+MOVING = ("GIF", "PNG", "WEBP")
+"""Files whose frames come one after the other. In others, such as photographs of telephones (MPO),
+they are other views of what the first one shows."""
+
 _ORIENTATION = 0x0112
-"""The EXIF tag that says how a camera was held; from 5 on it lay on its side."""
+"""The EXIF tag that says how a camera was held."""
+
+_ON_ITS_SIDE = range(5, 9)
+"""Values of it; there are no higher ones, and who writes one means nothing by it."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +136,21 @@ def _file_of(content: bytes, param: str, limits: PictureLimits) -> PictureFile:
         # Pillow's own bound on pixels, a warning and an error, is above every bound here.
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             width, height = image.size
-            frames = int(getattr(image, "n_frames", 1)) if width * height else 1
-            is_turned = int(image.getexif().get(_ORIENTATION, 1)) >= 5
+            if not width or not height:
+                raise invalid_parameter(
+                    param, f"The picture in '{param}' has no pixels.", "invalid_image"
+                )
+            if width * height > limits.max_pixels:
+                raise invalid_parameter(
+                    param,
+                    f"The picture in '{param}' has {width} x {height} pixels, and no more than"
+                    f" {limits.max_pixels} may be unpacked. Send a smaller one, or raise"
+                    " `images.max_pixels` for this provider in the template.",
+                    "image_too_large",
+                )
+            # From here on it may be unpacked: where a PNG's EXIF is behind its pixels, it is.
+            frames = int(getattr(image, "n_frames", 1)) if image.format in MOVING else 1
+            is_turned = image.getexif().get(_ORIENTATION) in _ON_ITS_SIDE
     except UnidentifiedImageError as error:
         raise invalid_parameter(
             param,
@@ -145,18 +165,10 @@ def _file_of(content: bytes, param: str, limits: PictureLimits) -> PictureFile:
             " have. Send a smaller one.",
             "image_too_large",
         ) from None
+    except APIError:
+        raise
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         raise broken_picture(param, error) from error
-    if not width or not height:
-        raise invalid_parameter(param, f"The picture in '{param}' has no pixels.", "invalid_image")
-    if width * height > limits.max_pixels:
-        raise invalid_parameter(
-            param,
-            f"The picture in '{param}' has {width} x {height} pixels, and no more than"
-            f" {limits.max_pixels} may be unpacked. Send a smaller one, or raise"
-            " `images.max_pixels` for this provider in the template.",
-            "image_too_large",
-        )
     if frames > 1:
         raise invalid_parameter(
             param,

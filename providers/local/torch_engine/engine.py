@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +14,7 @@ from llama_compat.errors import APIError, internal_error
 from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
-from providers.local.engine import Ended, Generation, Output, Prefilled, Stats, TokenScores
+from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
 from providers.local.engine_thread import (
     EngineThread,
     adapter_not_loaded,
@@ -104,8 +102,6 @@ class TorchEngine(EngineThread[TorchSequence]):
         self._launched: Launched | None = None
         self._adapters: dict[str, TorchAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        self._eyes = ThreadPoolExecutor(1, thread_name_prefix="pictures")
-        self._looking = 0
 
     @property
     def stats(self) -> Stats:
@@ -152,44 +148,6 @@ class TorchEngine(EngineThread[TorchSequence]):
         """Break off what there is with an error, and wait for the thread to end."""
         super().stop()
         self._grammars.shutdown()
-        self._eyes.shutdown(cancel_futures=True)
-
-    # Pictures -------------------------------------------------------------------------------------
-
-    def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
-        """See `providers.local.engine.Engine.generate`."""
-        return (
-            self._look_and_generate(generation)
-            if generation.pictures
-            else super().generate(generation)
-        )
-
-    async def _look_and_generate(
-        self, generation: Generation
-    ) -> AsyncGenerator[Sequence[Output], None]:
-        """Look at the pictures first, one after the other; who leaves meanwhile sees no more."""
-        run = asyncio.get_running_loop().run_in_executor
-        self._check_waiting(self._looking)
-        self._looking += 1
-        try:
-            seen = [await run(self._eyes, self._see, each) for each in generation.pictures]
-        finally:
-            self._looking -= 1
-        outputs = super().generate(replace(generation, pictures=tuple(seen)))
-        async with aclosing(outputs):
-            async for each in outputs:
-                yield each
-
-    def _see(self, picture: PlacedPicture) -> SeenPicture:
-        vision, device = self.loaded.vision, self.loaded.device
-        assert vision is not None
-        try:
-            # Beside the steps, which go on; a picture takes as long as many of them.
-            return aside(current(device)(vision.see), picture)
-        except torch.OutOfMemoryError as error:
-            log.error("%s: out of memory for a picture: %s", self.model.name, error)
-            torch.cuda.empty_cache()
-            raise self._no_memory() from error
 
     # Waiting in main memory -----------------------------------------------------------------------
 
@@ -241,6 +199,17 @@ class TorchEngine(EngineThread[TorchSequence]):
                 raise adapter_not_loaded(generation.adapter)
         seen = [each for each in generation.pictures if isinstance(each, SeenPicture)]
         return TorchSequence(generation, deliver, adapter, seen)
+
+    def _see(self, picture: PlacedPicture) -> SeenPicture:
+        vision, device = self.loaded.vision, self.loaded.device
+        assert vision is not None
+        try:
+            # Beside the steps, which go on; a picture takes as long as many of them.
+            return aside(current(device)(vision.see), picture)
+        except torch.OutOfMemoryError as error:
+            log.error("%s: out of memory for a picture: %s", self.model.name, error)
+            torch.cuda.empty_cache()
+            raise self._no_memory() from error
 
     def _step(self) -> None:
         on_device(self.loaded.device, self._run_step)

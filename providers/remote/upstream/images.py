@@ -36,15 +36,21 @@ MAX_CONNECTIONS = 100
 """Open at a time, to all the servers that images come from."""
 
 
+MAX_IMAGES = 32
+"""Of a request, unless a template says otherwise; and so with their bytes."""
+
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+
+
 class ImageLimits(BaseModel):
     """What may be fetched."""
 
     model_config = ConfigDict(extra="forbid")
 
-    max_count: int = Field(default=32, gt=0)
+    max_count: int = Field(default=MAX_IMAGES, gt=0)
     """So many images may be fetched for one request."""
 
-    max_bytes: int = Field(default=20 * 1024 * 1024, gt=0)
+    max_bytes: int = Field(default=MAX_IMAGE_BYTES, gt=0)
     """All that is fetched for one request may come to as many."""
 
     timeout: http1.Seconds = 10

@@ -11,21 +11,20 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from providers.local.llama_cpp_engine.bindings import (
-    TESTED,
+from providers.local.llama_cpp_engine.bindings.fit import TESTED, fitting
+from providers.local.llama_cpp_engine.bindings.library import (
     LlamaError,
-    Model,
     explained,
-    installed_version,
-    misfit,
     refusal,
     take_log,
 )
+from providers.local.llama_cpp_engine.bindings.model import Model
 
 FUNCTIONS: dict[str, int] = {
     "mtmd_bitmap_free": 1,
@@ -71,20 +70,14 @@ def library() -> Any:
     Raises:
         ImportError: it can't be loaded, or does not fit.
     """
-    mends = "compile llama.cpp with it: 'python scripts/llama_cpp_wheel.py', and install what that"
-    mends += f" makes, or 'pip install --force-reinstall llama-cpp-python=={TESTED}'"
-    try:
-        from llama_cpp import mtmd_cpp
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise ImportError(
-            f"llama-cpp-python {installed_version()} was made without llama.cpp's multimodal"
-            f" library, which pictures need ({error}); {mends}"
-        ) from error
-    lacking = misfit(mtmd_cpp, FUNCTIONS, FIELDS)
-    if lacking is not None:
-        raise ImportError(
-            f"llama-cpp-python {installed_version()} does not fit: {lacking}; {mends}"
-        )
+    mtmd_cpp = fitting(
+        lambda: import_module("llama_cpp.mtmd_cpp"),
+        FUNCTIONS,
+        FIELDS,
+        failed="was made without llama.cpp's multimodal library, which pictures need",
+        mends="compile llama.cpp with it: 'python scripts/llama_cpp_wheel.py', and install what"
+        f" that makes, or 'pip install --force-reinstall llama-cpp-python=={TESTED}'",
+    )
     mtmd_cpp.mtmd_helper_log_set(take_log, None)
     return mtmd_cpp
 

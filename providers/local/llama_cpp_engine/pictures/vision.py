@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
-from providers.local.llama_cpp_engine.bindings import LlamaError
+from providers.local.llama_cpp_engine.bindings.library import LlamaError
 from providers.local.llama_cpp_engine.pictures.mtmd import (
     EncodedParts,
     PictureParts,

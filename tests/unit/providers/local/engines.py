@@ -17,7 +17,7 @@ from providers.local.engine import Constraint, Ended, Generation, Prefilled, Sam
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
-from tests.tiny_models import make_model
+from tests.tiny_models import make_tokenizer
 
 GREEDY = GreedySamplingStrategy()
 
@@ -262,8 +262,8 @@ HYBRIDS: dict[str, dict[str, Any]] = {
 def make_architecture(folder: Path, name: str) -> Path:
     """Write a random model of an architecture to `folder`, which is returned."""
     model_type = name.split()[0]
-    make_model(folder)
-    settings = json.loads((folder / "config.json").read_text())
+    llama = transformers.LlamaConfig(**make_tokenizer(folder))
+    settings = json.loads(llama.to_json_string(use_diff=True))
     for member in ("model_type", "architectures", "rope_parameters", "dtype", "head_dim"):
         settings.pop(member, None)
     settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2

@@ -14,7 +14,8 @@ pytest.importorskip("torch", reason="needs the extra 'torch', to compare with")
 pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 
 from providers.base import ProviderStartError
-from providers.local.llama_cpp_engine import bindings, loader
+from providers.local.llama_cpp_engine import loader
+from providers.local.llama_cpp_engine.bindings.library import lib
 from tests.tiny_adapters import make_adapter, merged
 from tests.tiny_ggufs import gguf_of, lora_gguf_of
 from tests.tiny_models import make_model
@@ -105,13 +106,13 @@ async def test_one_goes_when_nobody_has_it_any_more(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freed = []
-    free = bindings.lib.llama_adapter_lora_free
+    free = lib.llama_adapter_lora_free
 
     def noticed(pointer: Any) -> None:
         freed.append(pointer)
         free(pointer)
 
-    monkeypatch.setattr(bindings.lib, "llama_adapter_lora_free", noticed)
+    monkeypatch.setattr(lib, "llama_adapter_lora_free", noticed)
     one, two = made.sources
     async with running(made.model) as engine:
         for source in (one, two):

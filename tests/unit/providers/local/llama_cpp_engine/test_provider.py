@@ -1,4 +1,4 @@
-"""`local::llama_cpp`: requests, files that are broken, adapters, embeddings, other versions."""
+"""`local::llama_cpp`: requests, files that are broken, adapters, embeddings."""
 # ruff: noqa: E402 (what follows needs packages that may not be there)
 
 from __future__ import annotations
@@ -6,9 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import shutil
-import types
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,7 +41,8 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel, ProviderStartError
 from providers.local import memory
-from providers.local.llama_cpp_engine import bindings, loader, trial
+from providers.local.llama_cpp_engine import loader, trial
+from providers.local.llama_cpp_engine.bindings.model import Model
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.embedder import batches
 from providers.local.llama_cpp_engine.provider import LlamaCppProvider
@@ -372,7 +371,8 @@ async def test_a_header_that_ends_the_process_that_tries_it(folder: Path, tmp_pa
 
 DIES = """
 import ctypes
-from providers.local.llama_cpp_engine.bindings import Context, Model
+from providers.local.llama_cpp_engine.bindings.context import Context
+from providers.local.llama_cpp_engine.bindings.model import Model
 
 def made(self, path, *, repacked=True, _made=Model.__init__, **options):
     _made(self, path, repacked=repacked, **options)
@@ -425,14 +425,14 @@ async def test_weights_rewritten_for_a_cpu_that_end_the_process_are_not_used(
         wanted = (await complete(provider, "The quick", ignore_eos=True)).content
     dying("self.model.repacked")
     made: list[bool] = []
-    plain = bindings.Model.__init__
+    plain = Model.__init__
 
     def noted(self: Any, *args: Any, repacked: bool = True, **options: Any) -> None:
         made.append(repacked)
         plain(self, *args, repacked=repacked, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bindings.Model, "__init__", noted)
+        patch.setattr(Model, "__init__", noted)
         async with running(gguf) as provider:
             assert (await complete(provider, "The quick", ignore_eos=True)).content == wanted
     assert made == [False]
@@ -500,17 +500,6 @@ def test_a_damaged_header_is_refused_with_what_llama_cpp_says(
     path.write_bytes(data.replace(old, new, 1))
     said = asyncio.run(fails_to_start(path))
     assert said.startswith(f"The model '{path}' can't be loaded from {path}: {why}")
-
-
-def test_the_levels_of_messages_are_the_librarys_own() -> None:
-    """llama.cpp has renumbered them; the bindings that come with it still say 3 for an error."""
-    header = Path(bindings.lib.__file__).parents[1] / "include/ggml.h"
-    [error] = re.findall(r"GGML_LOG_LEVEL_ERROR\s*=\s*(\d+)", header.read_text())
-    assert bindings._LEVELS["ERROR"] == int(error)
-    bindings.take_log(int(error), b"some_function: this went ", None)
-    bindings.take_log(bindings._LEVELS["CONT"], b"wrong\n", None)
-    bindings.take_log(bindings._LEVELS["INFO"], b"some_function: all is well\n", None)
-    assert bindings._complaints.pop() == "some_function: this went wrong\n"
 
 
 async def test_a_context_that_memory_has_no_room_for(
@@ -649,37 +638,6 @@ async def test_a_model_that_ranks_is_refused(folder: Path, tmp_path: Path) -> No
 )
 def test_texts_are_computed_together(lengths: list[int], made: list[list[int]]) -> None:
     assert batches(lengths, tokens=10, texts=3) == made
-
-
-# Other versions of llama-cpp-python ---------------------------------------------------------------
-
-
-def test_the_version_that_is_there_fits() -> None:
-    assert bindings.misfit(bindings.lib, bindings.FUNCTIONS, bindings.FIELDS) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "misfit"),
-    [
-        ({"llama_decode": None}, "it has no llama_decode"),
-        ({"llama_memory_seq_cp": lambda: None}, "its llama_memory_seq_cp does not take 5 arg"),
-        ({"llama_batch": object}, "its llama_batch has no n_tokens"),
-    ],
-)
-def test_a_version_that_does_not_fit_is_named(change: dict[str, Any], misfit: str) -> None:
-    other = types.SimpleNamespace(**{**vars(bindings.lib), **change})
-    found = bindings.misfit(other, bindings.FUNCTIONS, bindings.FIELDS)
-    assert found is not None
-    assert found.startswith(misfit)
-
-
-def test_every_function_that_is_called_is_looked_for() -> None:
-    import re
-
-    source = Path(bindings.__file__).read_text()
-    used = set(re.findall(r"lib\.(llama_\w+)", source))
-    others = {"llama_adapter_lora_p_ctypes", "llama_log_callback", *bindings.FIELDS}
-    assert used - others == set(bindings.FUNCTIONS)
 
 
 # The starter, beside llama-cpp-python's own class -------------------------------------------------

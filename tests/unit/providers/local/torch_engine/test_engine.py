@@ -137,7 +137,7 @@ def kv_bytes(folder: Path, blocks: int) -> float:
 async def test_architectures(tmp_path: Path, name: str) -> None:
     """In steps of few tokens: cold, warm and together, with its logits; and preempted."""
     make_architecture(tmp_path, name)
-    # Of 16, 40 and 75 tokens: as long as their windows with the reply, and longer before it.
+    # Of 16, 40 and 90 tokens: as long as their windows with the reply, and longer before it.
     prompts = PROMPTS[6:19:6]
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     expected = replies_of(model, prompts, 20)
@@ -481,19 +481,15 @@ async def test_scores_of_a_prompt_that_are_no_numbers_fail_it(
         assert (engine.stats.failed, engine.stats.used_blocks) == (1, 0)
 
 
-@pytest.mark.parametrize(("off", "may_differ"), [(0.0, 0), (1e-3, 6)], ids=["exact", "off"])
 @pytest.mark.parametrize(
     "strategy", [TopPSamplingStrategy(4.0, 1.0), TopPSamplingStrategy(4.0, 0.9)], ids=str
 )
 async def test_a_seed_says_the_same_alone_and_in_a_batch(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    strategy: Any,
-    off: float,
-    may_differ: int,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
 ) -> None:
-    """Of 64 replies, where in a batch logits are off by a thousandth, as they are in int8."""
+    """Of 64 replies; nearly so where in a batch logits are off by a thousandth, as in int8."""
     prompts = [random_prompt(5 + seed % 11, seed) for seed in range(64)]
+    off = 0.0
 
     async def seeded(engine: TorchEngine, seed: int) -> list[int]:
         result = await generate(engine, prompts[seed], 16, strategy=strategy, seed=seed, **ENDLESS)
@@ -508,8 +504,11 @@ async def test_a_seed_says_the_same_alone_and_in_a_batch(
 
         monkeypatch.setattr(engine.loaded.runner, "forward", elsewhere)
         alone = [await seeded(engine, seed) for seed in range(64)]
-        together = await asyncio.gather(*(seeded(engine, seed) for seed in range(64)))
-    assert sum(one != other for one, other in zip(alone, together, strict=True)) <= may_differ
+        exact = await asyncio.gather(*(seeded(engine, seed) for seed in range(64)))
+        off = 1e-3
+        near = await asyncio.gather(*(seeded(engine, seed) for seed in range(64)))
+    assert exact == alone
+    assert sum(one != other for one, other in zip(alone, near, strict=True)) <= 6
 
 
 async def test_too_little_memory_shrinks_the_batch(

@@ -40,6 +40,10 @@ WAYS = [
 ]
 
 
+REPLY = 24
+"""Tokens: so many that a block of the cache is filled."""
+
+
 class Asked:
     """Requests, and how each is asked: greedily, or drawn with a seed; some with an adapter."""
 
@@ -61,7 +65,7 @@ class Asked:
 
     async def one(self, engine: TorchEngine, number: int) -> Result:
         prompt, options = self.requests[number]
-        return await generate(engine, prompt, 40, logprobs=3, ignore_eos=True, **options)
+        return await generate(engine, prompt, REPLY, logprobs=3, ignore_eos=True, **options)
 
     async def all(self, engine: TorchEngine, order: list[int] | None = None) -> list[Any]:
         """What is said in reply to each, all at the same time."""

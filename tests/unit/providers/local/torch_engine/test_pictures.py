@@ -9,7 +9,7 @@ import shutil
 import struct
 import threading
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -469,43 +469,78 @@ async def test_private_addresses_are_not_asked_for_pictures(seeing: TorchProvide
     assert "not on the public internet" in error.message
 
 
+class Look:
+    """Holds the model's look at pictures until it is to go on."""
+
+    def __init__(self, provider: TorchProvider) -> None:
+        vision = engine_of(provider).loaded.vision
+        assert vision is not None
+        self.taken = 0
+        self._began, self._go_on = threading.Event(), threading.Event()
+        self._look = vision._tower.get_image_features
+        vision._tower.get_image_features = self._slow
+
+    def _slow(self, **given: Any) -> Any:
+        self.taken += 1
+        self._began.set()
+        assert self._go_on.wait(60)
+        return self._look(**given)
+
+    async def began(self) -> None:
+        assert await asyncio.to_thread(self._began.wait, 60)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 (a thread brings it about)
+        await asyncio.sleep(0.01)
+
+
 async def test_who_leaves_sees_no_more(seeing: TorchProvider) -> None:
-    vision = engine_of(seeing).loaded.vision
-    assert vision is not None
-    looked: list[int] = []
-    began, go_on = threading.Event(), threading.Event()
-    original = vision._tower.get_image_features
-
-    def slow(**given: Any) -> Any:
-        looked.append(1)
-        began.set()
-        assert go_on.wait(60)
-        return original(**given)
-
-    vision._tower.get_image_features = slow
+    look = Look(seeing)
     asked = asyncio.ensure_future(answer(seeing, shown(RED, BLUE, TALL)))
-    assert await asyncio.to_thread(began.wait, 60)
+    await look.began()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    go_on.set()
+    look.go_on()
     assert (await answer(seeing, shown(RED))).token_ids
-    assert len(looked) == 1
+    assert look.taken == 1
 
 
 async def test_those_that_wait_for_a_look_are_counted(qwen: Path) -> None:
+    """Who asks meanwhile is refused, and not those who were let in before."""
     provider = await started(qwen, max_waiting=1, max_sequences=1)
     try:
-        found = await asyncio.gather(
-            *(answer(provider, shown(picture(64, 64, seed))) for seed in range(6)),
-            return_exceptions=True,
-        )
-        errors = [each for each in found if isinstance(each, APIError)]
-        assert errors
-        assert {each.code for each in errors} == {"engine_overloaded"}
-        assert len(errors) < len(found)
+        look = Look(provider)
+        asked = [asyncio.ensure_future(answer(provider, shown(each))) for each in (RED, BLUE)]
+        await look.began()
+        await until(lambda: engine_of(provider).stats.waiting == 2)
+        for messages in (shown(TALL), UserMessage("Hello")):
+            error = await refused(provider, messages)
+            assert (error.status, error.code) == (429, "engine_overloaded")
+        look.go_on()
+        assert all(each.token_ids for each in await asyncio.gather(*asked))
     finally:
         await provider.stop()
+
+
+async def test_those_that_wait_for_a_look_are_told_of_the_end(qwen: Path) -> None:
+    provider = await started(qwen)
+    look = Look(provider)
+    asked = [asyncio.ensure_future(refused(provider, shown(each, TALL))) for each in (RED, BLUE)]
+    await look.began()
+    engine = engine_of(provider)
+    await until(lambda: engine.stats.waiting == 2)
+    stopping = asyncio.ensure_future(asyncio.to_thread(engine.stop))
+    await until(lambda: engine._pictures._stopped)
+    look.go_on()
+    await stopping
+    assert {(each.status, each.code) for each in await asyncio.gather(*asked)} == {
+        (503, "server_shutting_down")
+    }
 
 
 async def test_models_of_text_refuse_pictures(tmp_path: Path) -> None:

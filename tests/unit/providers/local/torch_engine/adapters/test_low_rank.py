@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,27 +47,50 @@ def tokens(results: Sequence[Result]) -> list[list[int]]:
     return [each.token_ids for each in results]
 
 
+class Adapted(NamedTuple):
+    """A model with two adapters, and what each says to the prompts once it is merged."""
+
+    model: Path
+    adapters: list[Path]
+    wanted: dict[Path | None, list[list[int]]]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Adapted]:
+    """Made once for each architecture."""
+
+    @cache
+    def of(name: str) -> Adapted:
+        folder = tmp_path_factory.mktemp(name)
+        model = make_architecture(folder / "model", name)
+        modules = FUSED if name == "phi3" else EVERY_MODULE
+        adapters = [
+            make_adapter(folder / "one", model, seed=1, modules=modules),
+            make_adapter(
+                folder / "two", model, seed=2, rank=2, modules=modules[:2], use_rslora=True
+            ),
+        ]
+        wanted: dict[Path | None, list[list[int]]] = {None: reference(model, PROMPTS, 12)}
+        for each in adapters:
+            whole = merged(folder / f"merged-{each.name}", model, each)
+            wanted[each] = reference(whole, PROMPTS, 12)
+        return Adapted(model, adapters, wanted)
+
+    return of
+
+
 @pytest.mark.parametrize(
     "name",
     ["llama", "qwen3", "phi3", "granite", "gemma3_text", "olmo2", "smollm3", "gemma2", "cohere2"],
 )
 @pytest.mark.parametrize("kernels", ["auto", "sdpa"])
 async def test_a_batch_of_several_adapters_says_what_merged_models_say(
-    tmp_path: Path, name: str, kernels: str
+    adapted: Callable[[str], Adapted], name: str, kernels: str
 ) -> None:
     """Cold and warm; the prompts of two begin alike, and what one computed is not the other's."""
     if name in ("gemma2", "cohere2") and kernels == "auto":
         pytest.skip("it runs on PyTorch's operations either way")
-    model = make_architecture(tmp_path / "model", name)
-    modules = FUSED if name == "phi3" else EVERY_MODULE
-    adapters = [
-        make_adapter(tmp_path / "one", model, seed=1, modules=modules),
-        make_adapter(tmp_path / "two", model, seed=2, rank=2, modules=modules[:2], use_rslora=True),
-    ]
-    wanted: dict[Path | None, list[list[int]]] = {None: reference(model, PROMPTS, 12)}
-    for each in adapters:
-        whole = merged(tmp_path / f"merged-{each.name}", model, each)
-        wanted[each] = reference(whole, PROMPTS, 12)
+    model, adapters, wanted = adapted(name)
     assert len({str(each) for each in wanted.values()}) == 3, "the adapters change nothing"
     asked = [(number, each) for number in range(len(PROMPTS)) for each in (None, *adapters)]
     expected = [wanted[each][number] for number, each in asked]

@@ -25,6 +25,30 @@ def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (1, 40), (20, 25), (18, 18)))
 
 
+@pytest.fixture(scope="session")
+def known_faults() -> dict[Any, str | None]:
+    """Of kernels that were tried, by the model's shapes."""
+    return {}
+
+
+@pytest.fixture
+def tried_once(monkeypatch: pytest.MonkeyPatch, known_faults: dict[Any, str | None]) -> None:
+    """Kernels are tried for the first model of its shapes alone, where that is not the subject."""
+    from providers.local.torch_engine.loading import kernel_choice
+
+    tried = kernel_choice._fault
+
+    def fault(kernels: str, decoder: Any, *, packed: bool) -> str | None:
+        size = decoder.embedding.shape
+        heads = (decoder.heads, decoder.kv_heads, decoder.head_dim, len(decoder.layers))
+        key = (kernels, packed, decoder.embedding.device, decoder.embedding.dtype, size, heads)
+        if key not in known_faults:
+            known_faults[key] = tried(kernels, decoder, packed=packed)
+        return known_faults[key]
+
+    monkeypatch.setattr(kernel_choice, "_fault", fault)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def language_put_in_place_once() -> Iterator[None]:
     """Functions that a kernel calls find the language as the kernel found it.

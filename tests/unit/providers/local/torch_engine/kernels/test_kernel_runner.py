@@ -43,7 +43,7 @@ def options(device: Any, **settings: Any) -> dict[str, Any]:
     return {"device": device.type, "dtype": "float32", "kernels": "triton", **settings}
 
 
-@pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("quick_check", "tried_once")
 async def test_the_tokens_of_generate(device: Any, folder: Path) -> None:
     expected = reference(folder, PROMPTS, 5)
     settings = options(device, max_step_tokens=24, max_sequences=3)
@@ -99,7 +99,7 @@ def chunk_of(prompt: tuple[int, ...], computed: int, count: int, blocks: range) 
     return Chunk(sequence, count)
 
 
-@pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("quick_check", "tried_once")
 def test_a_batch_that_is_filled_up_gives_the_same(device: Any, folder: Path) -> None:
     """What a graph computes, computed step by step."""
     loaded = load(str(folder), folder, TorchConfig(**options(device, cuda_graphs=False)))
@@ -119,7 +119,7 @@ def test_a_batch_that_is_filled_up_gives_the_same(device: Any, folder: Path) -> 
     assert torch.allclose(filled[:2], expected, atol=1e-4)
 
 
-@pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("quick_check", "tried_once")
 @pytest.mark.parametrize("grid", [None, (2, 3)])
 def test_pictures_beside_pytorchs_own_operations(
     device: Any, folder: Path, grid: tuple[int, int] | None

@@ -218,7 +218,7 @@ def test_steps_without_prompts_need_no_package(device: Any) -> None:
 # Which is taken ----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("quick_check", "flash_attn", "flashinfer")
+@pytest.mark.usefixtures("quick_check", "tried_once", "flash_attn", "flashinfer")
 @pytest.mark.parametrize(
     ("package", "kind"), [("flashinfer", FlashInfer), ("flash_attn", FlashAttention)]
 )
@@ -242,7 +242,7 @@ async def test_whole_models(
     assert steps == [[(24, 24)], [(16, 40)], [(23, 23)]]
 
 
-@pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("quick_check", "tried_once")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_one_that_is_wrong_is_found_out(
     device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, package: str
@@ -262,7 +262,7 @@ class Wrong(BatchPrefillWithPagedKVCacheWrapper):
         return q
 
 
-@pytest.mark.usefixtures("quick_check")
+@pytest.mark.usefixtures("quick_check", "tried_once")
 def test_one_that_is_not_there(device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     with pytest.raises(ProviderStartError, match=r"'flash_attn'.*flash_attn"):
@@ -290,14 +290,14 @@ def step_attention(engine: Any) -> str:
     return type(engine.loaded.runner._prompts).__name__
 
 
-@pytest.mark.usefixtures("quick_check", "as_on_gpu", "flash_attn", "flashinfer")
+@pytest.mark.usefixtures("quick_check", "tried_once", "as_on_gpu", "flash_attn", "flashinfer")
 def test_auto_prefers_the_cache_as_it_is(device: Any, folder: Path) -> None:
     assert step_attention(opened(folder, **options(device))) == "FlashInfer"
     forced = options(device, prompt_attention="triton")
     assert step_attention(opened(folder, **forced)) == "NoneType"
 
 
-@pytest.mark.usefixtures("quick_check", "as_on_gpu", "flash_attn")
+@pytest.mark.usefixtures("quick_check", "tried_once", "as_on_gpu", "flash_attn")
 def test_auto_goes_on_without_one_that_fails(
     device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,7 +312,7 @@ def test_auto_goes_on_without_one_that_fails(
     assert "attention by flash_attn" in caplog.text
 
 
-@pytest.mark.usefixtures("quick_check", "as_on_gpu")
+@pytest.mark.usefixtures("quick_check", "tried_once", "as_on_gpu")
 def test_auto_goes_on_without_one_that_can_not_be_imported(
     device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
