@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,8 @@ ASKED: Mapping[str, tuple[str, list[GroupBy]]] = {
 }
 
 ROUNDS = 5
+
+Measure = Callable[[str, int, int], Awaitable[dict[str, Any]]]
 
 
 def made_up(dice: random.Random) -> Record:
@@ -110,30 +111,42 @@ async def seconds(work: Callable[[], Awaitable[Any]]) -> float:
     return statistics.median(taken)
 
 
-async def measure(address: str, records: int, days: int) -> dict[str, Any]:
-    """All figures of one storage."""
-    now = time.time()
+@asynccontextmanager
+async def filled(
+    address: str, records: int, days: int, now: float
+) -> AsyncIterator[tuple[Storage, float]]:
+    """A storage with so many records, the newest `now`; and the seconds that writing them took."""
     storage = open_storage(address, [MIGRATIONS])
     await storage.start()
-    if storage.has_partitions:
-        for day in range(days + 1):
-            await Partitions(storage, "records").make(now - day * DAY_SECONDS)
-    recorder = Recorder(
-        open_storage(address, [MIGRATIONS]), RecordsSettings(keep_days=3650, queue=TOGETHER)
-    )
-    await recorder.start()
-    taken = await fill(recorder, records, days, now)
-    size = await _bytes(storage, address)
-    asked = {}
-    for name, (since, by) in ASKED.items():
-        asked[name] = await seconds(lambda: usage(storage, by, parse_since(since)))  # noqa: B023
-    await recorder.stop()
-    forgetting = Recorder(storage, RecordsSettings(keep_days=days - 1))
-    begun = time.monotonic()
-    while not await forgetting.sweep():
-        pass
-    forgot = time.monotonic() - begun
-    await storage.stop()
+    try:
+        if storage.has_partitions:
+            for day in range(days + 1):
+                await Partitions(storage, "records").make(now - day * DAY_SECONDS)
+        recorder = Recorder(
+            open_storage(address, [MIGRATIONS]), RecordsSettings(keep_days=3650, queue=TOGETHER)
+        )
+        await recorder.start()
+        try:
+            taken = await fill(recorder, records, days, now)
+        finally:
+            await recorder.stop()
+        yield storage, taken
+    finally:
+        await storage.stop()
+
+
+async def measure(address: str, records: int, days: int) -> dict[str, Any]:
+    """All figures of one storage."""
+    async with filled(address, records, days, time.time()) as (storage, taken):
+        size = await _bytes(storage, address)
+        asked = {}
+        for name, (since, by) in ASKED.items():
+            asked[name] = await seconds(lambda: usage(storage, by, parse_since(since)))  # noqa: B023
+        forgetting = Recorder(storage, RecordsSettings(keep_days=days - 1))
+        begun = time.monotonic()
+        while not await forgetting.sweep():
+            pass
+        forgot = time.monotonic() - begun
     return {
         "written_per_s": records / taken,
         "bytes_per_record": size / records,
@@ -166,34 +179,40 @@ async def storage_at(kind: str) -> AsyncIterator[str]:
 
 
 async def measure_all(
-    kinds: list[str], measure: Callable[[str], Awaitable[dict[str, Any]]]
+    kinds: list[str], records: int, days: int, measured: Measure
 ) -> dict[str, Any]:
-    """The figures of each kind of storage, by its address; why not, of one that is not here."""
+    """The figures of each kind of storage; why not, of one that is not here."""
     found: dict[str, Any] = {}
     for kind in kinds:
         if kind == "postgres" and (reason := postgres.missing()) is not None:
             found[kind] = reason
             continue
         async with storage_at(kind) as address:
-            found[kind] = await measure(address)
+            found[kind] = await measured(address, records, days)
         print(kind, found[kind], flush=True)
     return found
 
 
-def main() -> None:
-    """Measure, print, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=10_000_000)
+def run(name: str, member: str, about: str, measured: Measure, records: int) -> None:
+    """Measure as the command line says, print, and write the results.
+
+    Args:
+        name: of the file of results.
+        member: of it, which has what was measured by the kind of storage.
+        about: the benchmark's docstring.
+        measured: the figures of the storage at an address, for so many records of so many days.
+        records: how many there are unless the command line says otherwise.
+    """
+    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=records)
     parser.add_argument("--days", type=int, default=10)
     parser.add_argument("--storages", default="sqlite,postgres")
     options = parser.parse_args()
     kinds = options.storages.split(",")
-    found = asyncio.run(
-        measure_all(kinds, partial(measure, records=options.records, days=options.days))
-    )
-    about = {"records": options.records, "days": options.days}
-    write_results("records", {**about, "storages": found}, "asyncpg")
+    found = asyncio.run(measure_all(kinds, options.records, options.days, measured))
+    of = {"records": options.records, "days": options.days}
+    write_results(name, {**of, member: found}, "asyncpg")
 
 
 if __name__ == "__main__":
-    main()
+    run("records", "storages", __doc__, measure, records=10_000_000)

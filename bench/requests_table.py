@@ -10,19 +10,12 @@ last, what has come since, with each filter, and with filters that few or no rec
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any
 
-from bench.machine import write_results
-from bench.records import TOGETHER, fill, measure_all, seconds
-from llama_compat.distribution import RecordsSettings
-from routing.observability.records.partitions import DAY_SECONDS, Partitions
-from routing.observability.records.record import MIGRATIONS
-from routing.observability.records.recorder import Recorder
+from bench.records import filled, run, seconds
+from routing.observability.records.partitions import DAY_SECONDS
 from routing.observability.records.search import (
     RecordFilter,
     later,
@@ -30,7 +23,7 @@ from routing.observability.records.search import (
     newest_number,
     whole,
 )
-from routing.storage.storage import Storage, open_storage
+from routing.storage.storage import Storage
 
 PAGE = 100
 
@@ -72,40 +65,13 @@ def looks(storage: Storage, last: int, now: float) -> Mapping[str, Callable[[], 
 async def measure(address: str, records: int, days: int) -> dict[str, Any]:
     """All figures of one storage, in milliseconds."""
     now = time.time()
-    storage = open_storage(address, [MIGRATIONS])
-    await storage.start()
-    if storage.has_partitions:
-        for day in range(days + 1):
-            await Partitions(storage, "records").make(now - day * DAY_SECONDS)
-    recorder = Recorder(
-        open_storage(address, [MIGRATIONS]), RecordsSettings(keep_days=3650, queue=TOGETHER)
-    )
-    await recorder.start()
-    await fill(recorder, records, days, now)
-    await recorder.stop()
-    last = await newest_number(storage)
-    told = {
-        name: round(await seconds(look) * 1000, 2)
-        for name, look in looks(storage, last, now).items()
-    }
-    await storage.stop()
-    return told
-
-
-def main() -> None:
-    """Measure, print, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--days", type=int, default=10)
-    parser.add_argument("--storages", default="sqlite,postgres")
-    options = parser.parse_args()
-    kinds = options.storages.split(",")
-    found = asyncio.run(
-        measure_all(kinds, partial(measure, records=options.records, days=options.days))
-    )
-    about = {"records": options.records, "days": options.days}
-    write_results("requests-table", {**about, "milliseconds": found}, "asyncpg")
+    async with filled(address, records, days, now) as (storage, _):
+        last = await newest_number(storage)
+        return {
+            name: round(await seconds(look) * 1000, 2)
+            for name, look in looks(storage, last, now).items()
+        }
 
 
 if __name__ == "__main__":
-    main()
+    run("requests-table", "milliseconds", __doc__, measure, records=1_000_000)

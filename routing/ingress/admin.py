@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from llama_compat.distribution import BudgetSettings, KeyGrant, LimitSettings
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.guardrails.settings import CheckSettings
-from routing.access.keys.store import KeyRefused, KeyStore, NoSuchKey
+from routing.access.keys.store import KeyChanged, KeyRefused, KeyStore, NoSuchKey
 from routing.auth import ADMIN
+from routing.ingress.if_match import IfMatch, version_in
 from routing.page.audited import noted
 from routing.runtime import runtime_of
 from routing.storage.storage import StorageError
@@ -56,14 +57,17 @@ def add_admin_routes(app: Application) -> None:
             await noted(request, "key.create", key.id, grant.name)
             return {**key.shown(), "key": secret}
 
-    async def change_key(request: Request, name: str, change: KeyChange) -> dict[str, Any]:
-        """Change what a key, named by its id, prefix or name, opens."""
+    async def change_key(
+        request: Request, name: str, change: KeyChange, if_match: IfMatch = None
+    ) -> dict[str, Any]:
+        """Change what a key, named by its id, prefix or name, opens. With the `version` that was
+        read as `If-Match`, what somebody else has changed since is not written over: 412."""
         changes = change.model_dump(mode="json", exclude_unset=True)
         for member, nothing in (("models", []), ("metadata", {}), ("guardrails", [])):
             if member in changes and changes[member] is None:
                 changes[member] = nothing
         async with _changing(request) as store:
-            key = await store.change(name, changes)
+            key = await store.change(name, changes, _version(if_match))
             await noted(request, "key.change", key.id, ", ".join(sorted(changes)))
             return key.shown()
 
@@ -93,6 +97,17 @@ def add_admin_routes(app: Application) -> None:
         app.add_api_route(path, answer, methods=[method], tags=["admin"])
 
 
+def _version(if_match: str | None) -> int | None:
+    version = version_in(if_match)
+    if version is None or version == "*":
+        return None
+    if not version.isdecimal():
+        raise invalid_parameter(
+            "If-Match", f"'If-Match' is the `version` of a key, a number, not '{version}'."
+        )
+    return int(version)
+
+
 @asynccontextmanager
 async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
     """The stored keys, for a change that this process knows of at once."""
@@ -108,6 +123,8 @@ async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
         yield access.keeper.store.of_teams(runtime.keys.teams)
     except NoSuchKey as error:
         raise APIError(404, str(error), code="key_not_found") from None
+    except KeyChanged as error:
+        raise APIError(412, str(error), code="key_changed") from None
     except KeyRefused as error:
         raise invalid_parameter(error.member, str(error)) from None
     except ValidationError as error:

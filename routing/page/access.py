@@ -182,6 +182,7 @@ def _shown_of_template(key: Key, runtime: Runtime, now: float) -> dict[str, Any]
         "prefix": None,
         "created": None,
         "revoked": None,
+        "version": None,
         "name": who.name,
         "team": who.team,
         "expires": _iso(key.expires),

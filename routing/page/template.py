@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Header, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,7 @@ from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.registry import config_model
 from routing.auth import ADMIN
+from routing.ingress.if_match import IfMatch, version_in
 from routing.page.audited import noted
 from routing.process.reload import Reloader, TemplateRefused
 from routing.process.template_file import (
@@ -105,9 +106,6 @@ class TakenOver(BaseModel):
 
     others_told: bool
     """Whether other processes of this server have been told to follow; the log says how it went."""
-
-
-IfMatch = Annotated[str | None, Header(alias="if-match", max_length=200)]
 
 
 def add_template_routes(app: Application) -> None:
@@ -254,7 +252,7 @@ async def _read_covered(
 ) -> tuple[TemplateText, CoveredText]:
     """The file, if it is of the version that was changed."""
     found = await _read(reloader)
-    if if_match is None or if_match.removeprefix("W/").strip('"') != found.version:
+    if version_in(if_match) != found.version:
         raise _changed()
     try:
         return found, await asyncio.to_thread(covered_template, found.text, config_model)

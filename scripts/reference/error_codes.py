@@ -323,6 +323,11 @@ LIMITS = {
         " not.",
         "Change it where it comes from, or let the server's user write it.",
     ),
+    "key_changed": Row(
+        "412",
+        "Somebody has changed the key since the `version` was read that came as `If-Match`.",
+        "Read it again, and send its version as `If-Match`.",
+    ),
     "template_changed": Row(
         "412",
         "The template's file is another than the one that was read, or is being replaced.",

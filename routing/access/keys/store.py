@@ -57,6 +57,10 @@ class NoSuchKey(LookupError):
     """There is no key of this id or name, or there are several; the message says which."""
 
 
+class KeyChanged(Exception):
+    """A key is no longer as it was when somebody read it; the message says so."""
+
+
 class KeyRefused(ValueError):
     """A key that would open nothing, or more than it says, is not made; the message says why.
 
@@ -106,6 +110,7 @@ class StoredKey:
             "prefix": self.prefix,
             "created": _iso(self.created),
             "revoked": None if self.revoked is None else _iso(self.revoked),
+            "version": self.revision,
             **self.grant.model_dump(mode="json"),
         }
 
@@ -160,21 +165,28 @@ class KeyStore:
         )
         return [_stored(row) for row in rows]
 
-    async def change(self, name: str, change: Change) -> StoredKey:
+    async def change(self, name: str, change: Change, version: int | None = None) -> StoredKey:
         """Change what a key opens.
 
         Args:
             name: its id, its prefix or its name.
             change: members of the grant that become others, or what makes them of the grant as it
                 is; what is not among them stays.
+            version: the revision that it has to have still; None for whichever.
 
         Raises:
             NoSuchKey: no key, or no one key, has this id or name.
+            KeyChanged: somebody has changed it since.
             KeyRefused: it would have expired, or be of a team that there is not.
             ValidationError: pydantic's, of `KeyGrant`.
         """
         async with self._changing() as (transaction, revision):
             found = await _find(transaction, name)
+            if version is not None and version != found.revision:
+                raise KeyChanged(
+                    f"Somebody has changed the key '{found.grant.name}' since it was read: read it"
+                    " again. `If-Match` has to be the `version` that was read."
+                )
             members = change(found.grant) if callable(change) else change
             changed = KeyGrant.model_validate({**found.grant.model_dump(mode="json"), **members})
             self._check(changed, found.grant)

@@ -2,6 +2,18 @@
 
 import { WORDS } from "./strings.js";
 
+/** A `Date` header has whole seconds, and is on its way for a moment. */
+const CLOCK_SLACK_MS = 3000;
+let serverAhead = 0;
+
+/** The time as the server has it, in milliseconds since 1970: what it tells of was then, by its own clock. */
+export const serverNow = () => Date.now() + serverAhead;
+
+function setClock(date) {
+  const ahead = Date.parse(date) - Date.now();
+  if (!Number.isNaN(ahead)) serverAhead = Math.abs(ahead) > CLOCK_SLACK_MS ? ahead : 0;
+}
+
 /** What a server or the network says went wrong. */
 export class Failure extends Error {
   constructor(message, { status = 0, code = "", requestId = "" } = {}) {
@@ -43,6 +55,7 @@ export async function ask(path, { key = apiKey, method = "GET", body, signal, he
     if (error.name === "AbortError") throw error;
     throw new Failure(WORDS.api.unreachable);
   }
+  setClock(response.headers.get("date"));
   if (!response.ok) throw await failureOf(response);
   return response;
 }

@@ -1,5 +1,6 @@
 // Small figures that stand in a line of text or a cell: bars, curves, moments.
 
+import { serverNow } from "./api.js";
 import { drawn } from "./chart.js";
 import { element } from "./dom.js";
 import { LANGUAGE, dateTime } from "./formats.js";
@@ -53,7 +54,7 @@ export const badge = (text, kind = "") => element("span", { class: `badge ${kind
 /** How long ago, or in what time, `moment` is (ISO 8601); the moment itself is its title. */
 export function when(moment) {
   const then = new Date(moment);
-  const seconds = (then - Date.now()) / 1000;
+  const seconds = (then - serverNow()) / 1000;
   const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? ["minute", 60];
   const text = Math.abs(seconds) < 60
     ? WORDS.figures.now

@@ -1,19 +1,18 @@
 // Keys and teams: what each has used of what it may, and keys made, limited, rotated and revoked.
 
 import { attempt, download, explain, leave } from "./admin.js";
-import { Failure, askAdmin } from "./api.js";
+import { Failure, askAdmin, serverNow } from "./api.js";
 import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
-import { announce, button, confirmed, copy, element, labelled, openDialog } from "./dom.js";
-import { failure } from "./failure.js";
+import { button, confirmed, element, labelled, openDialog } from "./dom.js";
 import { badge, bar, spark, when } from "./figures.js";
 import { dollars, number } from "./formats.js";
+import { edit, showSecret } from "./grant_form.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.keys;
 
-const LIMITS = ["requests_per_minute", "tokens_per_minute", "concurrent"];
 const ORDER = ["good", "team_gone", "expired", "revoked"];
 const NO_TEAM = "\u0000";
 const DAYS = 30, DAY = 86400;
@@ -179,7 +178,7 @@ class Keys {
   #spending(name, subject) {
     const points = this.#curve(subject);
     if (!this.told.records || !points.length) return null;
-    const to = Date.now() / 1000;
+    const to = serverNow() / 1000;
     const from = (Math.floor(to / DAY) - DAYS + 1) * DAY;
     const byTime = new Map(points.map((point) => [point.time, point]));
     const values = Array.from({ length: DAYS }, (_, place) => byTime.get(from + place * DAY)?.cost ?? 0);
@@ -235,68 +234,4 @@ function limitsOf(name, { standing, limits, state }) {
   if (!found.length) return limits && standing === null ? [] : [element("p", { class: "quiet" }, TEXT.noLimit)];
   return found.map(({ resource, used, reserved, limit }) =>
     bar(TEXT.limitOf(resource, name), used + reserved, limit, TEXT.limit(Math.round(used + reserved), limit, resource)));
-}
-
-function showSecret({ name, key }) {
-  const dialog = openDialog(
-    TEXT.keyOf(name),
-    element("p", {}, TEXT.once),
-    element("pre", { tabindex: "0", "aria-label": TEXT.key, role: "region" }, key),
-    element("p", { class: "row" }, button(TEXT.copy, () => copy(key), { class: "primary" }), button(TEXT.close, () => dialog.close())),
-  );
-}
-
-/** The form of a key, or of a new one where there is none. */
-function edit(key, teams, again) {
-  const words = TEXT.fields;
-  const field = (text, attributes) => {
-    const input = element("input", attributes);
-    return [input, labelled(text, input)];
-  };
-  const [name, nameLabel] = field(words.name, { required: true, value: key?.name ?? "" });
-  const choices = [...new Set([...teams, key?.team].filter(Boolean))];
-  const team = element("select", {}, element("option", { value: "" }, TEXT.noTeam), ...choices.map((each) => element("option", { value: each }, each)));
-  team.value = key?.team ?? "";
-  const [models, modelsLabel] = field(words.models, { value: key?.models.join(", ") ?? "", placeholder: words.modelsHint });
-  const [expires, expiresLabel] = field(words.expires, { type: "date", value: key?.expires?.slice(0, 10) ?? "" });
-  const limits = LIMITS.map((member) => [member, ...field(words.limits[member], { type: "number", min: 1, placeholder: words.noLimit, value: key?.limits?.[member] ?? "" })]);
-  const [amount, amountLabel] = field(words.amount, { type: "number", min: 0, step: "any", placeholder: words.none, value: key?.budget?.amount ?? "" });
-  const period = element("select", {}, ...Object.entries(words.periods).map(([value, text]) => element("option", { value }, text)));
-  period.value = key?.budget?.period ?? "month";
-  const problem = element("div", {});
-  const grant = () => ({
-    name: name.value.trim(),
-    team: team.value || null,
-    models: models.value.split(",").map((each) => each.trim()).filter(Boolean),
-    // A day that was not changed keeps its time of day.
-    expires: expires.value === (key?.expires?.slice(0, 10) ?? "") ? (key?.expires ?? null) : expires.value || null,
-    limits: limits.some(([, input]) => input.value) ? Object.fromEntries(limits.map(([member, input]) => [member, input.value ? Number(input.value) : null])) : null,
-    budget: amount.value ? { amount: Number(amount.value), period: period.value } : null,
-  });
-  const form = element(
-    "form",
-    {
-      class: "key-form",
-      onsubmit: async (event) => {
-        event.preventDefault();
-        try {
-          const told = key
-            ? await askAdmin(`keys/${encodeURIComponent(key.id)}`, { method: "PATCH", body: grant() })
-            : await askAdmin("keys", { method: "POST", body: grant() });
-          dialog.close();
-          announce(key ? TEXT.changeOf(told.name) : TEXT.keyOf(told.name));
-          await again();
-          if (told.key) showSecret(told);
-        } catch (error) {
-          if (!(error instanceof Failure)) throw error;
-          problem.replaceChildren(failure(error));
-        }
-      },
-    },
-    nameLabel, labelled(words.team, team), modelsLabel, expiresLabel,
-    ...limits.map(([, , label]) => label),
-    amountLabel, labelled(words.period, period), problem,
-    element("p", { class: "row" }, element("button", { class: "primary" }, key ? TEXT.change : TEXT.create), button(TEXT.cancel, () => dialog.close())),
-  );
-  const dialog = openDialog(key ? TEXT.changeOf(key.name) : TEXT.newKey, form);
 }

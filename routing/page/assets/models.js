@@ -1,7 +1,7 @@
 // Models, and the targets that they lead to: how each is now, and what can be done to it.
 
 import { attempt, explain, leave } from "./admin.js";
-import { Failure, askAdmin, operator } from "./api.js";
+import { Failure, askAdmin, operator, serverNow } from "./api.js";
 import { drawn } from "./chart.js";
 import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
 import { failure } from "./failure.js";
@@ -250,10 +250,10 @@ function health({ drained, cooling_seconds: cooling, recent_failures: failures }
 }
 
 function ended({ shutdown, successor }) {
-  const text = new Date(shutdown) < Date.now() ? TEXT.ended(shutdown) : TEXT.ends(shutdown);
+  const text = new Date(shutdown) < serverNow() ? TEXT.ended(shutdown) : TEXT.ends(shutdown);
   return successor ? TEXT.instead(text, successor) : text;
 }
-const isSoon = (shutdown) => shutdown && new Date(shutdown) - Date.now() < SOON_DAYS * DAY_MS;
+const isSoon = (shutdown) => shutdown && new Date(shutdown) - serverNow() < SOON_DAYS * DAY_MS;
 
 function facts(model) {
   const of = model.targets.map((target) => target.facts);

@@ -1,7 +1,7 @@
 // The log of requests: filtered by the address, followed as it grows, older ones by the page.
 
 import { explain, leave } from "./admin.js";
-import { Failure, askAdmin } from "./api.js";
+import { Failure, askAdmin, serverNow } from "./api.js";
 import { announce, button, element, labelled } from "./dom.js";
 import { failure, requestLink } from "./failure.js";
 import { badge } from "./figures.js";
@@ -150,7 +150,7 @@ class Log {
 function rowOf(each, names) {
   const when = new Date(each.time);
   const tokens = each.input_tokens === null ? "–" : `${number(each.input_tokens)} → ${number(each.output_tokens)}`;
-  const isToday = when.toDateString() === new Date().toDateString();
+  const isToday = when.toDateString() === new Date(serverNow()).toDateString();
   const day = isToday ? "" : `${when.toLocaleDateString(LANGUAGE, { month: "short", day: "numeric" })} `;
   return element(
     "tr",

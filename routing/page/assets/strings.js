@@ -355,6 +355,7 @@ export const WORDS = {
     keyOf: (name) => `The key of ${name}`,
     once: "It is shown this once and kept nowhere.",
     changeOf: (name) => `Change ${name}`,
+    changedMeanwhile: (others) => `Somebody else has changed this key since you began${others.length ? ` (${others.join("; ")})` : ""}. Nothing is changed yet: what you typed is still here, and is what counts where both changed the same.`,
     fields: {
       name: "Name", team: "Team", models: "Models (patterns, with commas; empty: all)", modelsHint: "gpt-*, starter",
       expires: "Expires", noLimit: "no limit", amount: "Budget in US dollars", none: "none", period: "Budget is for a",
@@ -577,6 +578,10 @@ export const WORDS = {
     discard: "Discard the changes",
     discardAsk: "Discard what you have changed?",
     read: "Read it again",
+    leftOver: "What you had changed",
+    leftOverWhy: "Somebody else has changed the file meanwhile: below is what is in it now. Yours was not written; put in by hand what you still want. A ${covered.N} here has the number that it had then.",
+    copy: "Copy my text",
+    forget: "Forget it",
     gone: "gone",
     fresh: "new",
     left: "lines that stay",

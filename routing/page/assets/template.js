@@ -3,7 +3,7 @@
 import { explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { difference, hunks } from "./difference.js";
-import { announce, button, confirmed, element, openDialog } from "./dom.js";
+import { announce, button, confirmed, copy, element, openDialog } from "./dom.js";
 import { failure } from "./failure.js";
 import { number } from "./formats.js";
 import { WORDS } from "./strings.js";
@@ -14,6 +14,8 @@ const CHECK_MS = 350;
 
 // What somebody has changed and not taken over is kept while they look into another room.
 let draft = null;
+// A draft of a file that somebody else has changed since: it can't be put into theirs by itself.
+let leftOver = null;
 
 /** Show it in `main`; what it gives ends it. */
 export async function template(main) {
@@ -45,10 +47,11 @@ const unreadable = ({ path, problems }, again) => [
 function editor(told, again, ended) {
   const canEdit = told.can_edit && !told.why_not;
   const before = told.text;
+  if (draft && draft.version !== told.version) [leftOver, draft] = [draft, null];
   const numbers = element("div", { class: "numbers-of-lines", "aria-hidden": "true" });
   const area = element("textarea", {
     "aria-label": TEXT.editor, "aria-describedby": "template-state", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off",
-    readonly: !told.can_edit, value: draft?.version === told.version ? draft.text : before,
+    readonly: !told.can_edit, value: draft?.text ?? before,
   });
   const state = element("p", { id: "template-state", class: "quiet" });
   const list = element("ol", { class: "mistakes" });
@@ -116,7 +119,7 @@ function editor(told, again, ended) {
   };
 
   const changed = () => {
-    draft = area.value === before ? null : { version: told.version, text: area.value };
+    draft = area.value === before ? null : { version: told.version, before, text: area.value };
     clearTimeout(timer);
     review.disabled = true;
     discard.disabled = area.value === before;
@@ -139,7 +142,7 @@ function editor(told, again, ended) {
         dialog.addEventListener("close", again);
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
-        said.replaceChildren(failure(error));
+        said.replaceChildren(failure(error), error.status === 412 ? button(TEXT.read, () => { dialog.close(); again(); }) : "");
         take.disabled = false;
       }
     }, { class: "primary" });
@@ -158,6 +161,7 @@ function editor(told, again, ended) {
   return [
     head(told.path, ...(told.can_edit ? [discard, review] : [])),
     element("p", { class: "quiet" }, before.includes("covered.") ? TEXT.covered : "", told.can_edit ? told.why_not && ` ${told.why_not}` : ` ${TEXT.readOnly}`),
+    leftOver ? ofBefore() : "",
     element(
       "div",
       { class: "template" },
@@ -167,8 +171,22 @@ function editor(told, again, ended) {
   ];
 }
 
+/** What was changed in a file that has become another meanwhile, to be taken from there by hand. */
+function ofBefore() {
+  const { before, text } = leftOver;
+  const place = element(
+    "section",
+    { class: "panel", "aria-label": TEXT.leftOver },
+    element("h3", {}, TEXT.leftOver),
+    element("p", {}, TEXT.leftOverWhy),
+    shown(before, text, TEXT.leftOver),
+    element("p", { class: "row" }, button(TEXT.copy, () => copy(text)), button(TEXT.forget, () => { leftOver = null; place.remove(); })),
+  );
+  return place;
+}
+
 /** The lines that will be others, those around them, and for readers what each is. */
-function shown(before, after) {
+function shown(before, after, name = TEXT.reviewTitle) {
   const lines = hunks(difference(before, after)).map((line) => {
     if (line === null) return element("span", { class: "left-out" }, `… ${TEXT.left}`);
     const words = (tag, sign, word) => element(tag, {}, element("span", { class: "for-readers" }, `${word} ${TEXT.line(line.line)}: `), `${sign} ${line.text}`);
@@ -176,7 +194,7 @@ function shown(before, after) {
     if (line.kind === "new") return words("ins", "+", TEXT.fresh);
     return element("span", {}, `  ${line.text}`);
   });
-  return element("pre", { class: "difference", tabindex: "0", role: "region", "aria-label": TEXT.reviewTitle }, ...lines);
+  return element("pre", { class: "difference", tabindex: "0", role: "region", "aria-label": name }, ...lines);
 }
 
 function outcome({ providers, restart, others_told: others, backup }) {

@@ -13,12 +13,12 @@ from tests.integration.chat_vendor import will_say
 from tests.integration.native_vendor import NativeVendor
 from tests.integration.page.chromium import needs_chromium
 from tests.integration.page.conftest import ADMIN_KEY, API_KEY
-from tests.integration.page.test_access import look, tab_to
+from tests.integration.page.test_access import WIDTHS, look, tab_to
 from tests.integration.page.test_playground import expect
 from tests.integration.server_process import ServerProcess, running, write_template
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Locator, Page
 
 pytestmark = needs_chromium
 
@@ -200,38 +200,32 @@ def test_what_is_not_seen_any_more_is_said(models: Page) -> None:
     models.route("**/admin/models", lambda route: route.fulfill(status=503, body="Away."))
     away = models.locator("#away")
     expect(away).to_contain_text(re.compile(r"Away\. What is shown was so at \d\d:\d\d:\d\d\."))
-    look(models, "models-away", 1440, "light")
+    look(models, "models-away", [1440], ["light"])
     expect(target(models, "echo/first")).to_be_visible()
     models.unroute("**/admin/models")
     expect(away).to_be_empty()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1024, 1440])
-def test_it_fits_and_can_be_read(
-    browser: Browser, spread: ServerProcess, width: int, scheme: Any
-) -> None:
-    size: Any = {"width": width, "height": 800}
-    context = browser.new_context(viewport=size, color_scheme=scheme)
-    page = context.new_page()
-    page.goto(f"{spread.url}/#/models")
-    page.get_by_label("Admin key").fill(ADMIN_KEY)
-    page.get_by_role("button", name="Use this key").click()
+def test_it_fits_and_can_be_read(models: Page) -> None:
+    page = models
     expect(target(page, "echo/first")).to_be_visible()
-    look(page, "models", width, scheme)
-    for name in ("Drain", "Try"):
-        button = page.get_by_role("button", name=f"{name} {TARGET}")
-        # In one step, as the table is drawn anew each second.
-        right = button.evaluate("it => it.checkVisibility() && it.getBoundingClientRect().right")
-        assert 0 < right <= width
+    look(page, "models")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        for name in ("Drain", "Try"):
+            button = page.get_by_role("button", name=f"{name} {TARGET}")
+            # In one step, as the table is drawn anew each second.
+            right = button.evaluate(
+                "it => it.checkVisibility() && it.getBoundingClientRect().right"
+            )
+            assert 0 < right <= width
     page.get_by_role("button", name="Try echo/first").click()
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("region", name="Reply")).to_be_visible()
-    look(page, "models-try", width, scheme)
+    look(page, "models-try")
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Playground").click()
     page.get_by_label("API key").fill(API_KEY)
     page.get_by_role("button", name="Use this key").click()
     page.get_by_label("Model").select_option(LONG)
-    look(page, "models-playground", width, scheme)
-    context.close()
+    look(page, "models-playground")

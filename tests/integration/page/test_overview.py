@@ -139,13 +139,14 @@ def test_budgets_say_what_they_will_come_to(overview: Page, used: ServerProcess)
     )
 
 
-@pytest.mark.parametrize("span", ["hour", "6 hours", "7 days", "30 days", "90 days"])
-def test_one_looks_back_as_far_as_one_likes(overview: Page, span: str) -> None:
-    overview.get_by_label("The last").select_option(span)
-    expect(overview.locator(".totals div").filter(has_text="Requests")).to_contain_text(
-        "Requests10"
-    )
-    expect(cells(overview, "By model", "echo").nth(1)).to_have_text("4")
+def test_one_looks_back_as_far_as_one_likes(overview: Page) -> None:
+    requests = overview.locator(".totals div").filter(has_text="Requests")
+    for span in ("hour", "6 hours", "7 days", "30 days", "90 days"):
+        # All ten came within the last hour: what was there before has to go first.
+        requests.evaluate("each => { each.textContent = '' }")
+        overview.get_by_label("The last").select_option(span)
+        expect(requests).to_contain_text("Requests10")
+        expect(cells(overview, "By model", "echo").nth(1)).to_have_text("4")
 
 
 def test_the_last_errors_have_their_ids(overview: Page) -> None:

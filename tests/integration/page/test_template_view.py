@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration import wire
 from tests.integration.page.chromium import needs_chromium
 from tests.integration.page.conftest import ADMIN_KEY
-from tests.integration.page.test_access import SCHEMES, WIDTHS, look
+from tests.integration.page.test_access import look
 from tests.integration.page.test_playground import expect
 from tests.integration.server_process import ServerProcess, running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Locator, Page
 
 pytestmark = needs_chromium
 
@@ -124,28 +124,23 @@ def test_what_was_changed_is_kept_while_one_looks_elsewhere(
     expect(page.get_by_role("alert")).to_contain_text("another than the one that was read")
     page.get_by_role("button", name="Read it again").click()
     expect(area).to_have_value(re.compile("# somebody's"))
+    # Nor is what was written here lost.
+    mine = page.get_by_role("region", name="What you had changed").first
+    expect(mine.locator("ins")).to_have_text(re.compile("# mine"))
+    mine.get_by_role("button", name="Forget it").click()
+    expect(mine).to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_it_fits_and_can_be_read(
-    browser: Browser, editable: tuple[ServerProcess, Path], width: int, scheme: Any
-) -> None:
+def test_it_fits_and_can_be_read(page: Page, editable: tuple[ServerProcess, Path]) -> None:
     server, _ = editable
-    size: Any = {"width": width, "height": 800}
-    context = browser.new_context(viewport=size, color_scheme=scheme)
-    try:
-        page = context.new_page()
-        area = entered(page, server)
-        edited(area, "local::echo", "local::ecko")
-        expect(page.locator(".mistakes li")).to_have_count(1)
-        look(page, "template", width, scheme)
-        edited(area, "local::ecko", "local::echo")
-        edited(area, "# here", f"# {'long ' * 60}")
-        page.get_by_role("button", name="Take over …").click()
-        look(page, "template-difference", width, scheme)
-    finally:
-        context.close()
+    area = entered(page, server)
+    edited(area, "local::echo", "local::ecko")
+    expect(page.locator(".mistakes li")).to_have_count(1)
+    look(page, "template")
+    edited(area, "local::ecko", "local::echo")
+    edited(area, "# here", f"# {'long ' * 60}")
+    page.get_by_role("button", name="Take over …").click()
+    look(page, "template-difference")
 
 
 def test_without_leave_it_can_only_be_read(page: Page, operated: ServerProcess) -> None:

@@ -217,7 +217,7 @@ def test_the_buttons_fit_a_phone(talk: Page) -> None:
     talk.set_viewport_size({"width": 390, "height": 800})
     talk.get_by_label("Model").select_option("hears")
     expect(talk.get_by_role("button", name="Record", exact=True)).to_be_visible()
-    look(talk, "voice", 390, "light")
+    look(talk, "voice", [390], ["light"])
 
 
 def test_who_leaves_is_no_longer_listened_to(talk: Page) -> None:

@@ -83,6 +83,30 @@ async def test_nobody_else_is_told(path: str, tmp_path: Path) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_admin_key")
 
 
+async def test_two_who_change_a_key_do_not_lose_what_the_other_did(tmp_path: Path) -> None:
+    async with started(tmp_path) as app, client_of(app) as client:
+        made = (await client.post("/admin/keys", json={"name": "made"}, headers=ADMIN)).json()
+        read = named((await client.get("/admin/access", headers=ADMIN)).json(), "made")
+        assert read["version"] == made["version"]
+
+        async def change(version: str, **members: Any) -> Any:
+            headers = {**ADMIN, "if-match": version}
+            return await client.patch(f"/admin/keys/{made['id']}", json=members, headers=headers)
+
+        first = await change(f'"{read["version"]}"', models=["a"])
+        assert first.status_code == 200
+        second = await change(f'"{read["version"]}"', name="other", models=[])
+        assert (second.status_code, second.json()["error"]["code"]) == (412, "key_changed")
+        assert "read it again" in second.json()["error"]["message"]
+        odd = await change('"three"', models=[])
+        assert (odd.status_code, odd.json()["error"]["param"]) == (400, "If-Match")
+        for version in (str(first.json()["version"]), "*"):
+            changed = await change(version, name="other")
+            assert (changed.status_code, changed.json()["models"]) == (200, ["a"])
+        given = named((await client.get("/admin/access", headers=ADMIN)).json(), HOSTILE)
+        assert given["version"] is None
+
+
 async def test_every_key_is_told_of_with_what_is_used(tmp_path: Path) -> None:
     async with started(tmp_path) as app:
         async with client_of(app) as client:

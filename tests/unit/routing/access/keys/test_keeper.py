@@ -16,7 +16,7 @@ from providers.base import ProviderStartError
 from routing.access.keys import keeper as module
 from routing.access.keys.keeper import Keeper
 from routing.access.keys.secret import digest_of
-from routing.access.keys.store import KEYS, KeyRefused, KeyStore, NoSuchKey
+from routing.access.keys.store import KEYS, KeyChanged, KeyRefused, KeyStore, NoSuchKey
 from routing.access.limits.memory import MemoryCounters
 from routing.access.limits.rules import Charge, Resource, Rule
 from routing.storage.storage import StorageError, open_storage
@@ -58,6 +58,7 @@ async def test_a_key_is_kept_as_it_was_made(store: KeyStore) -> None:
         "prefix": made.prefix,
         "created": "1970-01-01T00:16:40Z",
         "revoked": None,
+        "version": made.revision,
         **GRANT.model_dump(mode="json"),
     }
     assert secret not in str(kept.shown())
@@ -148,6 +149,17 @@ async def test_each_change_has_a_revision(store: KeyStore) -> None:
     assert {each.id for each in await store.list(2)} == {first.id, second.id}
     assert [each.id for each in await store.list(3)] == [first.id]
     assert await store.list(4) == []
+
+
+async def test_what_somebody_else_has_changed_since_is_not_written_over(store: KeyStore) -> None:
+    read, _ = await store.create(GRANT)
+    first = await store.change("ci", {"models": ["a"]}, read.revision)
+    for late in ({"models": ["b"]}, {"name": "robot"}):
+        with pytest.raises(KeyChanged, match="'ci' since it was read"):
+            await store.change(read.id, late, read.revision)
+    assert await store.list() == [first]
+    again = await store.change("ci", {"name": "robot"}, first.revision)
+    assert (again.grant.models, again.grant.name) == (["a"], "robot")
 
 
 async def test_spending_adds_up_and_ends(store: KeyStore) -> None:
