@@ -2,7 +2,7 @@
 
 import { attempt, explain, leave } from "./admin.js";
 import { askAdmin } from "./api.js";
-import { button, confirmed, element, table } from "./dom.js";
+import { button, confirmed, element, focusIn, table } from "./dom.js";
 import { dateTime, number } from "./formats.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
@@ -26,12 +26,12 @@ export async function batches(main) {
     const now = JSON.stringify(told);
     if (now === before) return;
     before = now;
-    const focused = document.activeElement?.getAttribute("aria-label");
+    const refocus = focusIn(place);
     const scrolled = place.querySelector(".scroll")?.scrollLeft ?? 0;
     place.replaceChildren(shown(told, cancel));
     const scroll = place.querySelector(".scroll");
     if (scroll) scroll.scrollLeft = scrolled;
-    if (focused) [...place.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused)?.focus({ preventScroll: true });
+    refocus(place);
   };
 
   const cancel = async (batch) => {

@@ -77,11 +77,30 @@ export async function copy(text) {
   }
 }
 
-/** A modal dialog with a heading, gone from the page when it is closed. */
+/** By what an element is found that was drawn anew: where it says what it is (`data-place`), as its name may change, or its name. */
+const placeOf = (each) => each?.dataset?.place ?? each?.getAttribute?.("aria-label");
+
+function focusAt(root, place) {
+  if (!place) return;
+  [...root.querySelectorAll("[data-place], [aria-label]")].find((each) => placeOf(each) === place)?.focus({ preventScroll: true });
+}
+
+/** What is in focus within `root` now; what comes of it puts the focus there again, in what was drawn instead. */
+export function focusIn(root) {
+  const place = root?.contains(document.activeElement) ? placeOf(document.activeElement) : null;
+  return (drawn) => focusAt(drawn, place);
+}
+
+/** A modal dialog with a heading, gone from the page when it is closed; who opened it is where they were, even if that was drawn anew. */
 export function openDialog(title, ...children) {
+  const opener = document.activeElement;
+  const closed = () => {
+    dialog.remove();
+    if (opener && !opener.isConnected) focusAt(document, placeOf(opener));
+  };
   const dialog = element(
     "dialog",
-    { "aria-label": title, onclose: () => dialog.remove() },
+    { "aria-label": title, onclose: closed },
     element("h2", {}, title),
     ...children,
   );

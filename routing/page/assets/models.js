@@ -3,7 +3,7 @@
 import { attempt, explain, leave } from "./admin.js";
 import { Failure, askAdmin, operator, serverNow } from "./api.js";
 import { drawn } from "./chart.js";
-import { announce, button, confirmed, element, labelled, openDialog, table } from "./dom.js";
+import { announce, button, confirmed, element, focusIn, labelled, openDialog, table } from "./dom.js";
 import { failure } from "./failure.js";
 import { badge, bar, when } from "./figures.js";
 import { gigabytes, number, seconds } from "./formats.js";
@@ -91,10 +91,10 @@ class Models {
     const said = JSON.stringify([rounded(model), its, places.map(settled)]);
     const before = this.rows.get(model.id);
     if (before?.said === said) return before.row;
-    const focused = before?.row.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const refocus = focusIn(before?.row);
     const row = this.#made(model, its, places);
     this.rows.set(model.id, { said, row });
-    if (focused) queueMicrotask(() => [...row.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === focused)?.focus({ preventScroll: true }));
+    queueMicrotask(() => refocus(row));
     return row;
   }
 
@@ -120,9 +120,10 @@ class Models {
   #loading(model, places) {
     const is = (...states) => places.some(({ state }) => states.includes(state));
     const named = (text) => ({ class: "small", "aria-label": `${text} ${model.id}` });
+    const moves = { "data-place": `move ${model.id}` };
     return element("p", { class: "actions" },
-      is("out", "parked", "leaving") && button(TEXT.load, () => this.#move(model.id, "load"), named(TEXT.load)),
-      is("ready", "loading") && button(TEXT.unload, () => this.#move(model.id, "unload"), { ...named(TEXT.unload), class: "small danger" }));
+      is("out", "parked", "leaving") && button(TEXT.load, () => this.#move(model.id, "load"), { ...named(TEXT.load), ...moves }),
+      is("ready", "loading") && button(TEXT.unload, () => this.#move(model.id, "unload"), { ...named(TEXT.unload), ...moves, class: "small danger" }));
   }
 
   async #move(id, what) {
@@ -151,6 +152,8 @@ class Models {
     const share = total ? (target.requests ?? 0) / total : 0;
     const cools = target.cooling_seconds > 0;
     const named = (text) => ({ class: "small", "aria-label": `${text} ${target.id}` });
+    // Who has drained a target is at what opens it again.
+    const turns = { "data-place": `turn ${target.id}` };
     return element("li", { class: `target ${target.drained ? "drained" : cools ? "cools" : ""}` },
       element("div", { class: "name" },
         element("h5", {}, target.id),
@@ -166,9 +169,9 @@ class Models {
       (engine || place) && element("div", { class: "engine" }, place && placeFigures(place), engine && engineFigures(target, engine)),
       element("p", { class: "actions" },
         target.drained || cools
-          ? button(TEXT.open, () => this.#turn(target.id, "open"), named(TEXT.open))
+          ? button(TEXT.open, () => this.#turn(target.id, "open"), { ...named(TEXT.open), ...(target.drained ? turns : {}) })
           : null,
-        target.drained ? null : button(TEXT.drain, () => this.#turn(target.id, "drain"), { ...named(TEXT.drain), class: "small danger" }),
+        target.drained ? null : button(TEXT.drain, () => this.#turn(target.id, "drain"), { ...named(TEXT.drain), ...turns, class: "small danger" }),
         button(TEXT.try, () => this.#try(target.id), named(TEXT.try))));
   }
 

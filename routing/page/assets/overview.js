@@ -4,7 +4,7 @@ import { explain, leave } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { budgetIn, budgetShown } from "./budgets.js";
 import { chart } from "./chart.js";
-import { element, labelled, table } from "./dom.js";
+import { element, focusIn, labelled, table } from "./dom.js";
 import { failure, requestLink } from "./failure.js";
 import { when } from "./figures.js";
 import { dateTime, dollars, number, seconds } from "./formats.js";
@@ -248,10 +248,8 @@ function keepingScroll(root, change) {
   const scrolls = () => [...root.querySelectorAll(".scroll")];
   const nameOf = (scroll) => scroll.getAttribute("aria-label");
   const before = new Map(scrolls().map((each) => [nameOf(each), each.scrollLeft]));
-  const focused = root.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  const refocus = focusIn(root);
   change();
-  for (const each of scrolls()) {
-    each.scrollLeft = before.get(nameOf(each)) ?? 0;
-    if (nameOf(each) === focused) each.focus({ preventScroll: true });
-  }
+  for (const each of scrolls()) each.scrollLeft = before.get(nameOf(each)) ?? 0;
+  refocus(root);
 }
