@@ -1,0 +1,299 @@
+"""A provider whose models are in this process: which are there, and how they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from llama_compat.distribution.residency import ModelStay
+from llama_compat.errors import APIError
+from providers.base import (
+    WAKING_KEEPALIVE_SECONDS,
+    Provider,
+    ProviderConfig,
+    ProviderModel,
+    ProviderStartError,
+)
+from providers.local.engine import Embedder, Engine, Reranker, Stats
+from providers.local.residency.host import AnyEngine, EngineHost, Footprint, OpenedModel
+from providers.local.residency.ledger import Sizes
+from providers.requirements import require
+from providers.shared import Shared
+
+if TYPE_CHECKING:
+    from providers.local.residency.residency import Residency
+    from providers.local.residency.resident import Resident
+
+_TAKEN = ("max_waiting", "max_sequences")
+"""The settings that say how many requests an engine takes."""
+
+
+class HostingProvider(Provider):
+    """Has models run in this process, one engine a model.
+
+    A subclass says how an engine is opened (`_open_engine`) and, for models that share memory, what
+    it takes (`footprint`, `taken_by`).
+    """
+
+    loads_models = True
+
+    modules: ClassVar[Sequence[str]] = ()
+    """The packages that the engine needs."""
+
+    extra: ClassVar[str] = ""
+    """The extra of this project that brings them."""
+
+    def __init__(
+        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
+    ) -> None:
+        super().__init__(provider_id, config, models)
+        self._hosts: dict[str, Shared[EngineHost]] = {}
+        self._adopted: dict[str, Shared[EngineHost]] = {}
+        self._residency: Residency | None = None
+        self._kv_caches: dict[str, int] = {}
+        self._adapted = {each.id: each for model in models for each in model.adapters}
+
+    # Start and stop -------------------------------------------------------------------------------
+
+    def share_memory(self, residency: Residency) -> None:
+        """Load models when they are asked for, as far as `residency` has room for them."""
+        self._residency = residency
+        self.keepalive_seconds = WAKING_KEEPALIVE_SECONDS
+
+    def adopt(self, previous: Provider) -> None:
+        """Take over the models that would be loaded as they were: they run on."""
+        if isinstance(previous, HostingProvider) and _load_settings(previous) == _load_settings(
+            self
+        ):
+            before = {each.loaded_as for each in previous.models}
+            self._adopted = {
+                model.name: previous._hosts[model.name]
+                for model in self.models
+                if model.loaded_as in before and model.name in previous._hosts
+            }
+
+    async def start(self) -> None:
+        """Load the models, in a thread, and start an engine for each. Where the memory is shared,
+        see what each will take, and load those that are to be there from the start.
+
+        Raises:
+            ProviderStartError: a package or a model is missing, or a model can't be loaded.
+        """
+        require(self.modules, f"by the provider '{self.id}'", self.extra)
+        for name, stay in {model.name: model.stay for model in self.models}.items():
+            shared = self._adopted.get(name)
+            if shared is None or not self._may_have(shared.value):
+                host = EngineHost(self, name)
+                shared = Shared(host, host.end)
+            shared.hold()
+            self._hosts[name] = shared
+            adapters = self._sources(name)
+            if shared.value.opened is None:
+                shared.value.adapters = adapters
+            await self._bring(shared.value, stay)
+            await shared.value.adapt_to(adapters)
+        self._adopted = {}
+
+    def _may_have(self, host: EngineHost) -> bool:
+        resident = host.resident
+        return resident is None or self._residency is None or resident.belongs_to(self._residency)
+
+    async def _bring(self, host: EngineHost, stay: ModelStay) -> None:
+        residency = self._residency
+        if residency is None:
+            if host.resident is not None:
+                # What shared the memory until this template came stays from now on.
+                host.resident.stay = ModelStay("always")
+                await _loaded(host.resident)
+            elif host.opened is None:
+                await host.load()
+            return
+        await host.survey()
+        if host.resident is None:
+            host.resident = residency.add(host, stay, host.present())
+        residency.stays(host.resident, stay)
+        if stay.preload:
+            await residency.preload(host.resident)
+
+    async def stop(self) -> None:
+        """Break off what is running and let the models go that no other provider has taken over."""
+        hosts, self._hosts = self._hosts, {}
+        for each in hosts.values():
+            await each.release()
+
+    def resident(self, model: str) -> Resident | None:
+        """What is leased of `model`, where the memory is shared."""
+        if self._residency is None:
+            return None
+        host = self._host(model)
+        return None if host is None else host.resident
+
+    # Adapters -------------------------------------------------------------------------------------
+
+    def is_adapted(self, model: str) -> bool:
+        """Whether `model` is another one with an adapter."""
+        return model in self._adapted
+
+    async def load_adapter(self, model: str) -> None:
+        """Have the adapter of `model` in memory, and the model that it adapts."""
+        resident = self.resident(model)
+        lease = None if resident is None else await resident.lease()
+        try:
+            await self._adapter(model)
+        finally:
+            if lease is not None:
+                lease.release()
+
+    async def unload_adapter(self, model: str) -> None:
+        """Let go of the adapter of `model`; its next request loads it again."""
+        host = self._host(model)
+        if host is not None:
+            await host.release_adapter(self._adapted[model].source)
+
+    async def _adapter(self, model: str) -> str | None:
+        """The source of the adapter of `model`, which is loaded then; None where it has none.
+
+        Raises:
+            APIError: 503, it can't be loaded.
+        """
+        adapted = self._adapted.get(model)
+        host = self._host(model)
+        if adapted is None or host is None:
+            return None
+        try:
+            await host.adapt(adapted.source)
+        except ProviderStartError as error:
+            raise APIError(503, str(error), code="model_not_loaded") from error
+        return adapted.source
+
+    def _sources(self, model: str) -> tuple[str, ...]:
+        """Of the adapters of a model."""
+        found = (each.source for each in self._adapted.values() if each.base == model)
+        return tuple(dict.fromkeys(found))
+
+    def _base(self, model: str) -> str:
+        """The model that `model` is, with an adapter or without."""
+        adapted = self._adapted.get(model)
+        return model if adapted is None else adapted.base
+
+    def _host(self, model: str) -> EngineHost | None:
+        shared = self._hosts.get(self._base(model))
+        return None if shared is None else shared.value
+
+    # Its engines ----------------------------------------------------------------------------------
+
+    def open_engine(self, name: str, kv_cache: int | None) -> AnyEngine:
+        """See `EngineMaker.open_engine`."""
+        if kv_cache is not None:
+            self._kv_caches[name] = kv_cache
+        else:
+            self._kv_caches.pop(name, None)
+        return self._open_engine(name, self._wanted_context_length(name))
+
+    def footprint(self, name: str) -> Footprint:
+        """See `EngineMaker.footprint`."""
+        raise ProviderStartError(
+            f"The models of '{self.id}' can't share memory, as nobody can say before they are"
+            " loaded what they take: leave `memory` out of the template."
+        )
+
+    def taken_by(self, footprint: Footprint, engine: AnyEngine) -> Sizes:
+        """See `EngineMaker.taken_by`."""
+        return footprint.needs
+
+    def freed(self) -> None:
+        """See `EngineMaker.freed`."""
+
+    def max_waiting(self) -> int | None:
+        """As many as the engine of a model takes at once, and as may wait there."""
+        waiting, running = (getattr(self.config, each, None) for each in _TAKEN)
+        return None if waiting is None else waiting + (running or 1)
+
+    def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
+        """An engine, an embedder or a reranker that runs; called in a thread.
+
+        Args:
+            name: of the model.
+            context_length: how long the template lets its context be.
+
+        Raises:
+            ProviderStartError: a person has to mend something.
+        """
+        raise NotImplementedError
+
+    def _opened(self, name: str) -> OpenedModel | None:
+        host = self._host(name)
+        return None if host is None else host.opened
+
+    def _all_opened(self) -> Mapping[str, OpenedModel]:
+        found = {name: shared.value.opened for name, shared in self._hosts.items()}
+        return {name: each for name, each in found.items() if each is not None}
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines of the models that are loaded and generate, by the model's name."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if not isinstance(each.engine, Embedder | Reranker)
+        }
+
+    @property
+    def embedders(self) -> dict[str, Embedder]:
+        """Those of the models that embed."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if isinstance(each.engine, Embedder)
+        }
+
+    @property
+    def rerankers(self) -> dict[str, Reranker]:
+        """Those of the models that rank documents."""
+        return {
+            name: each.engine
+            for name, each in self._all_opened().items()
+            if isinstance(each.engine, Reranker)
+        }
+
+    def _wanted_context_length(self, name: str) -> int | None:
+        base = self._base(name)
+        return next((each.context_length for each in self.models if each.name == base), None)
+
+    def context_length(self, model: str) -> int | None:
+        """How many tokens `model` holds: the model's own limit, or the template's lower one."""
+        host = self._host(model)
+        known = None if host is None else host.context_length
+        return self._wanted_context_length(model) if known is None else known
+
+    def inputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` reads, once it was loaded."""
+        host = self._host(model)
+        return None if host is None else host.inputs
+
+    def stats(self) -> dict[str, int]:
+        """How many generations run and wait, and how many models take one at a time only."""
+        stats = list(self.engine_stats().values())
+        counts = {
+            "running": sum(each.running for each in stats),
+            "waiting": sum(each.waiting for each in stats),
+        }
+        unbatched = sum(not each.batched for each in stats)
+        return {**counts, "unbatched_models": unbatched} if unbatched else counts
+
+    def engine_stats(self) -> dict[str, Stats]:
+        """What each model does and has done that was ever loaded."""
+        found = {name: shared.value.stats for name, shared in self._hosts.items()}
+        return {name: each for name, each in found.items() if each is not None}
+
+
+async def _loaded(resident: Resident) -> None:
+    try:
+        await resident.load()
+    except APIError as error:
+        raise ProviderStartError(error.message) from error
+
+
+def _load_settings(provider: HostingProvider) -> tuple[type[HostingProvider], dict[str, Any]]:
+    """All that a model is loaded by, besides what the provider's `models` say of it."""
+    return type(provider), provider.config.model_dump(exclude={"unsupported"})
