@@ -25,7 +25,10 @@ def serving(answer: Callable[[Handler], None]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 128  # whoever comes while there is no room tries again in a second
+
+    server = Server(("127.0.0.1", 0), Answering)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -57,7 +57,8 @@ def test_what_is_not_named_stays(template: str) -> None:
     made = key(template, *FULL)
     before = json.loads(keys("list", "--template", template, "--json").stdout)[0]
     after = changed(template, made, "--budget", "20/week")
-    assert after == {**before, "budget": {"amount": 20.0, "period": "week"}}
+    budget = {"amount": 20.0, "period": "week"}
+    assert after == {**before, "version": before["version"] + 1, "budget": budget}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Streaming:
 
 def measured(server: Streaming) -> dict[str, Any]:
     with serving(server.answer) as url:
-        result = run("m", "--url", f"{url}/v1", "--seconds", "2", "--json")
+        result = run("m", "--url", f"{url}/v1", "--seconds", "1", "--json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -144,7 +144,7 @@ def test_a_template_s_model_is_asked_and_gone_afterwards(tmp_path: Path) -> None
 @pytest.mark.server
 def test_a_model_on_this_machine_is_served_for_it(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "tiny", max_position_embeddings=2048)
-    result = run(str(folder), "--seconds", "2", "--json")
+    result = run(str(folder), "--seconds", "1", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["clients"]["8"]["output_throughput"] > 0
