@@ -82,16 +82,16 @@ class Context:
             self.sequence_ids.ctypes.data
             + np.arange(batch_tokens, dtype=np.uintp) * self.sequence_ids.itemsize
         )
-        self._batch = lib.llama_batch()
+        self._batch = self._batch_of(token=self.tokens, pos=self.positions)
+
+    def _batch_of(self, **arrays: np.ndarray[Any, Any]) -> Any:
+        """A batch of these arrays, for whose rows `sequence_ids` and `wants_logits` hold."""
+        batch = lib.llama_batch()
         fields = dict(lib.llama_batch._fields_)
-        for name, array in (
-            ("token", self.tokens),
-            ("pos", self.positions),
-            ("n_seq_id", self._ones),
-            ("seq_id", self._rows),
-            ("logits", self.wants_logits),
-        ):
-            setattr(self._batch, name, array.ctypes.data_as(fields[name]))
+        arrays |= {"n_seq_id": self._ones, "seq_id": self._rows, "logits": self.wants_logits}
+        for name, array in arrays.items():
+            setattr(batch, name, array.ctypes.data_as(fields[name]))
+        return batch
 
     @property
     def size(self) -> int:
@@ -154,16 +154,7 @@ class Context:
         self.sequence_ids[:tokens] = sequence
         self.wants_logits[:tokens] = 0
         self.wants_logits[tokens - 1] = logits
-        batch = lib.llama_batch()
-        fields = dict(lib.llama_batch._fields_)
-        for name, array in (
-            ("embd", embeddings),
-            ("pos", positions),
-            ("n_seq_id", self._ones),
-            ("seq_id", self._rows),
-            ("logits", self.wants_logits),
-        ):
-            setattr(batch, name, array.ctypes.data_as(fields[name]))
+        batch = self._batch_of(embd=embeddings, pos=positions)
         batch.n_tokens = tokens
         lib.llama_set_causal_attn(self._context, causal)
         try:
