@@ -272,7 +272,7 @@ def meaning(call: Call, model: str, where: Sequence[str]) -> Meaning | None:
         translation = cast(Translation, call.operation.parse(members, model))
     except (APIError, ValueError):
         return None
-    requests = [_plain(each) for each in translation.requests]
+    requests = [plain(each) for each in translation.requests]
     first = requests[0]
     is_chat = isinstance(first, ChatCompletionRequest)
     key: bytes | None = None
@@ -293,7 +293,7 @@ def meaning(call: Call, model: str, where: Sequence[str]) -> Meaning | None:
     )
 
 
-def _plain(
+def plain(
     request: ChatCompletionRequest | CompletionRequest,
 ) -> ChatCompletionRequest | CompletionRequest:
     """`request` without what makes no other reply: names, the form of the answer, and hints."""

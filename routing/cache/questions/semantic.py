@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from llama_compat.off_loop import off_loop
 from llama_compat.types import ChatCompletionRequest, TextContent, UserMessage, content_text
 from providers.base import ProviderStartError
-from routing.cache.keys import Meaning, digest_of
+from routing.cache.keys import Meaning, digest_of, plain
 
 MAX_QUESTION = 8 * 1024
 """Characters of a question that is compared; of longer ones a vector says too little."""
@@ -63,17 +63,7 @@ class Question(Struct, frozen=True):
         text = content_text(last.content).strip()
         if not text or len(text) > MAX_QUESTION:
             return None
-        rest = replace(
-            request,
-            model="",
-            request_id="",
-            stream=False,
-            prepared=None,
-            mark=None,
-            prompt_cache_key=None,
-            prompt_cache_retention=None,
-            messages=(*before, replace(last, content="")),
-        )
+        rest = replace(plain(request), messages=(*before, replace(last, content="")))
         try:
             group = digest_of("group", [*where, _encode(rest).decode()])
         except (UnicodeEncodeError, TypeError):
