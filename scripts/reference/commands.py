@@ -68,6 +68,8 @@ def _option(option: Any) -> tuple[str, str, str]:
         choices = "|".join(each.value for each in kind) if issubclass(kind, Enum) else ""
         names += f" {option.metavar or choices or kind.__name__.upper()}"
     default = option.default() if callable(option.default) else option.default
+    if isinstance(option.show_default, str):
+        default = option.show_default
     told = option.help or ""
     if option.envvar:
         told += f" From the environment: `{option.envvar}`."

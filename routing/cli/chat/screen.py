@@ -22,12 +22,14 @@ def show(pieces: Iterable[tuple[str, str]], console: Console) -> None:
     is_rendered = console.is_terminal and not console.is_dumb_terminal
     content: _Blocks | _Plain = _Blocks(console) if is_rendered else _Plain()
     last = ""
+    is_open = False  # whether what was shown last has no end of its line
     try:
         for kind, piece in pieces:
             if last and last != kind:
                 content.pause()
                 console.print("\n")
             last = kind
+            is_open = kind == "reasoning" or not is_rendered
             shown = stripped(piece)
             if kind == "reasoning":
                 console.print(shown, style="dim", end="", markup=False, soft_wrap=True)
@@ -35,10 +37,11 @@ def show(pieces: Iterable[tuple[str, str]], console: Console) -> None:
                 content.add(shown)
     except KeyboardInterrupt:
         content.pause()
-        console.print(" [stopped]", style="dim", markup=False, end="" if last else "\n")
+        console.print(" [stopped]", style="dim", markup=False, end="")
+        is_open = True
     finally:
         content.pause()
-        if last and not (is_rendered and last == "content"):
+        if is_open:
             console.print()
 
 

@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,11 +58,12 @@ def init(
     load(str(file))
     for each in chosen:
         print_(f"  {each.id}: {each.name} ({each.why})")
-    print_(f"{file} is written. Look at it, and then:  llama-compat run {file}")
+    # What is to be copied has a line of its own.
+    print_(f"{file} is written. Look at it, and then:\n\n  llama-compat run {quote(str(file))}\n")
     if admin_key is not None:
-        print_(f"Its page is at http://127.0.0.1:8321/ then; the key for its rooms: {admin_key}")
+        print_(f"Its page is at http://127.0.0.1:8321/ then, with this key:\n\n  {admin_key}\n")
     if only_keys:
-        print_("Nobody else gets in without a key. Make one:  llama-compat keys create NAME")
+        print_("Nobody else gets in without a key. Make one:\n\n  llama-compat keys create NAME\n")
 
 
 def _wanted(what: str, *, default: bool = True) -> bool:
@@ -84,9 +86,9 @@ _FOR_THE_PAGE = """\
   {}stored_keys: true   # lets in only whom `llama-compat keys create` has made a key
 """
 
-_PAGE = "the page's rooms for who runs the server: records of requests, and an admin key"
+_PAGE = "records of requests, and an admin key for the page"
 
-_KEYS = "keys that you make for people, here or on the page, so that nobody gets in without one"
+_KEYS = "keys that you make for people, and let nobody in without one"
 
 _DISCOVERED = """\
 # `models: discover` offers whatever a provider lists, as PROVIDER/MODEL.

@@ -43,8 +43,13 @@ class By(StrEnum):
 def usage(
     template: OptionalSource = None,
     by: Annotated[
-        str, typer.Option(metavar="NAMES", help="Any of key, team, model, provider, day: model,day")
-    ] = "model",
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            show_default="model",
+            help="Any of key, team, model, provider, day: model,day",
+        ),
+    ] = None,
     since: SinceOption = "7d",
     until: UntilOption = None,
     key: KeyOption = None,
@@ -58,7 +63,7 @@ def usage(
 
     if json and csv:
         fail("--json and --csv are two ways to show the same: leave one out.")
-    names = _names(by)
+    names = _names(",".join(by or ["model"]))
     by_names: list[UseBy] = [name.value for name in names]
     from_then = since_of(since)
     until_then = until_of(until, from_then)

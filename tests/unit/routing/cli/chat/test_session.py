@@ -167,7 +167,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(server: ChatServer) -> None:
     terminal.type("one\n")
     terminal.read_until("half")
     terminal.type("\x03")
-    terminal.read_until("[stopped]")
+    assert "[stopped]\r\n" in terminal.read_until("> ")
     assert server.hung_up.wait(30)
     server.hold.set()
     terminal.type("two\n")

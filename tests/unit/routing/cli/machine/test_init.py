@@ -140,7 +140,7 @@ def test_all_that_is_found_with_yes(
     # What opens the page's rooms is told, and nobody else may read it.
     told = load_distribution(str(path), config_model).server.admin_key
     assert told is not None
-    assert result.stdout.endswith(f"the key for its rooms: {told.get_secret_value()}\n")
+    assert result.stdout.endswith(f"with this key:\n\n  {told.get_secret_value()}\n\n")
     assert path.stat().st_mode & 0o777 == 0o600
     monkeypatch.delenv("GROQ_API_KEY")
     checked = llama_compat("check", str(path), env={"GROQ_API_KEY": "gsk-secret"})
@@ -204,7 +204,7 @@ def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 0, result.output
     questions = ["Use SGLang (answers at", "Use Mistral", "Use Groq (GROQ_API_KEY is set)?"]
     places = [
-        result.stdout.index(each) for each in [*questions, "Use a small model", "Use the page"]
+        result.stdout.index(each) for each in [*questions, "Use a small model", "Use records"]
     ]
     assert places == sorted(places)
     assert "admin_key" not in path.read_text()

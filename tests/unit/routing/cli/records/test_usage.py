@@ -65,8 +65,9 @@ def test_usage_is_a_table_that_fits(address: str) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_usage_is_told_apart_as_asked(address: str) -> None:
-    table = rows(llama_compat("usage", "--storage", address, "--by", "key, day"))
+@pytest.mark.parametrize("by", [("--by", "key, day"), ("--by", "key", "--by", "day")])
+def test_usage_is_told_apart_as_asked(address: str, by: tuple[str, ...]) -> None:
+    table = rows(llama_compat("usage", "--storage", address, *by))
     day = time.strftime("%Y-%m-%d", time.gmtime())
     assert [row[:2] for row in table[2:4]] == [["key-1", day], ["key-2", day]]
     assert table[3][-3] == "<$0.0001+"
