@@ -44,6 +44,7 @@ from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
 from llama_compat.fitting.forced_reply import as_text
 from llama_compat.hosted.loop import HostedToolbox, looped
+from llama_compat.hosted.named import MEMBERS
 from llama_compat.hosted.vocabulary import HostedCall, kind_of
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
@@ -490,15 +491,12 @@ def honoured(
     return translation, fitted
 
 
-_HOSTED_MEMBERS = {"web_search_options": "web_search", "mcp_servers": "mcp"}
-
-
 def _is_run(path: str, toolbox: HostedToolbox) -> bool:
     """Whether the server runs the tools that the member at `path` asks for, or is about."""
     named = path.rpartition(".")[2]
     if path.startswith("input["):
         return (kind_of(named) or named.partition("_")[0]) in toolbox.known
-    return (_HOSTED_MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
+    return (MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
 
 
 def _leave_out_hosted(body: dict[str, Any], toolbox: HostedToolbox | None) -> None:
