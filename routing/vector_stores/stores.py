@@ -344,6 +344,21 @@ class StoreTable:
             )
 
 
+async def owned_store(storage: Storage | Transaction, owner: str, store_id: str) -> VectorStoreRow:
+    """A store, for who holds a transaction.
+
+    Raises:
+        StorageError: it can't be read.
+        APIError: 404, the owner has none of this id.
+    """
+    rows = await storage.fetch(
+        f"SELECT {_COLUMNS} FROM vector_stores WHERE id = ? AND owner = ?", store_id, owner
+    )
+    if not rows:
+        raise store_not_found(store_id)
+    return VectorStoreRow(*rows[0])
+
+
 async def page_of(
     storage: Storage | Transaction,
     statement: str,
