@@ -37,7 +37,8 @@ from routing.models import Route
 from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
 from routing.storage.kept import KeptAPI
-from routing.storage.responses import Items, ResponseStore
+from routing.storage.kept_rows import Items
+from routing.storage.responses import ResponseStore
 
 Equip = Callable[[Call, Route, list[ReplyPart]], Awaitable[Call]]
 """Gives a call the tools that the server runs for it, as the layer behind does later."""
