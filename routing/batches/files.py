@@ -19,6 +19,7 @@ from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
+from routing.storage.outage import unavailable as store_unavailable
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 
 log = logging.getLogger(__name__)
@@ -459,19 +460,8 @@ def expiry_of(anchor: str | None, seconds: str | None, purpose: str) -> int | No
     return number
 
 
-@contextmanager
-def unavailable() -> Iterator[None]:
-    """Where the storage is used: what goes wrong with it is logged, and told as 503."""
-    try:
-        yield
-    except StorageError as error:
-        log.error("files and batches can't be used: %s", error)
-        raise APIError(
-            503,
-            "The store of files and batches can't be used now; the server's log says why. Ask"
-            " again later.",
-            code="store_unavailable",
-        ) from None
+unavailable = partial(store_unavailable, "Files and batches")
+"""Where the storage is used: what goes wrong with it is logged, and told as 503."""
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from routing.storage.kept_rows import (
     output_of,
     placed,
 )
+from routing.storage.outage import unavailable
 from routing.storage.storage import (
     Row,
     StorageError,
@@ -404,18 +405,7 @@ def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        log.error("the store of responses can't be used: %s", error)
-        raise APIError(
-            503,
-            "The store of responses can't be used now; the server's log says why. Ask again"
-            " later, or with 'store' false.",
-            code="store_unavailable",
-        ) from None
+_unavailable = partial(unavailable, "Stored responses", ", or with 'store' false")
 
 
 async def _removed(transaction: Transaction, condition: str, *values: Any) -> int:

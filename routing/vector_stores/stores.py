@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,10 +15,9 @@ from llama_compat.distribution import VectorStoresSettings
 from llama_compat.errors import APIError
 from routing.batches.files import FileStore
 from routing.batches.tables import MIGRATIONS as FILES
+from routing.storage.outage import unavailable
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 from routing.vector_stores.tables import MIGRATIONS
-
-log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86400
 
@@ -429,15 +427,5 @@ def too_many_stores(limit: int) -> APIError:
     )
 
 
-@contextmanager
-def stores_unavailable() -> Iterator[None]:
-    """Where the storage is used: what goes wrong with it is logged, and told as 503."""
-    try:
-        yield
-    except StorageError as error:
-        log.error("vector stores can't be used: %s", error)
-        raise APIError(
-            503,
-            "The vector stores can't be used now; the server's log says why. Ask again later.",
-            code="store_unavailable",
-        ) from None
+stores_unavailable = partial(unavailable, "Vector stores")
+"""Where the storage is used: what goes wrong with it is logged, and told as 503."""
