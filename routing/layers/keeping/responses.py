@@ -18,9 +18,9 @@ from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.fitting.fit import Fitted
+from llama_compat.fitting.honoured import VocabularyProvider, honoured
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
-from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import (
     JSONFields,
