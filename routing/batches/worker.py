@@ -134,7 +134,7 @@ class BatchWorker:
             await self._see_to(job)
 
     async def _see_to(self, job: Job) -> None:
-        if job.status == "in_progress" and job.expires <= self._clock():
+        if job.status in ("validating", "in_progress") and job.expires <= self._clock():
             await self.journal.break_off(job.id, AS_EXPIRED)
             self.wake(job.id)
             return
