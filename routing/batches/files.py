@@ -175,6 +175,7 @@ class FileStore:
         with unavailable():
             async with self.storage.transaction() as transaction:
                 if bounded:
+                    await transaction.alone(f"files of {file.owner}")
                     used = await self._used(transaction, file.owner)
                     if used + file.bytes > self.settings.max_key_bytes:
                         raise _key_is_full(self.settings.max_key_bytes)

@@ -172,6 +172,7 @@ class StoreTable:
         )
         with stores_unavailable():
             async with self.storage.transaction() as transaction:
+                await transaction.alone(f"vector stores of {owner}")
                 ((count,),) = await transaction.fetch(
                     "SELECT count(*) FROM vector_stores WHERE owner = ?", owner
                 )

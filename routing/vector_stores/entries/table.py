@@ -85,6 +85,7 @@ class Entries:
             batch = FileBatchRow(f"vsfb_{os.urandom(16).hex()}", store_id, owner, now, 0)
         with stores_unavailable():
             async with self._storage.transaction() as transaction:
+                await transaction.alone(f"vector stores of {owner}")
                 await self._open_store(transaction, owner, store_id)
                 await self._check_room(transaction, owner)
                 if batch is not None:
