@@ -29,6 +29,7 @@ from typing import Any
 
 import openai
 import yaml
+from openai.types.batch_request_counts import BatchRequestCounts
 
 from bench.engine import prompts_of
 from bench.machine import RESULTS, peak_mib, resident_mib, write_results
@@ -122,15 +123,27 @@ def begun(client: openai.OpenAI, data: bytes, endpoint: Any) -> str:
     return batch.id
 
 
-def seconds_of(client: openai.OpenAI, batch_id: str) -> float:
-    """How long a batch takes from now, until its output is there; it may have no errors."""
-    began = time.perf_counter()
+def looks_at(client: openai.OpenAI, batch_id: str) -> Iterator[BatchRequestCounts]:
+    """How far a batch has come, again and again until its output is there; it may have no errors.
+
+    Raises:
+        RuntimeError: it has come to another end, or has errors.
+    """
     while (batch := client.batches.retrieve(batch_id)).status != "completed":
         if batch.status in ("failed", "expired", "cancelled"):
             raise RuntimeError(batch)
+        if batch.request_counts is not None:
+            yield batch.request_counts
         time.sleep(LOOK_SECONDS)
-    assert batch.request_counts is not None
-    assert batch.request_counts.failed == 0, batch
+    if batch.request_counts is None or batch.request_counts.failed:
+        raise RuntimeError(batch)
+
+
+def seconds_of(client: openai.OpenAI, batch_id: str) -> float:
+    """How long a batch takes from now, until its output is there."""
+    began = time.perf_counter()
+    for _ in looks_at(client, batch_id):
+        pass
     return time.perf_counter() - began
 
 
@@ -281,14 +294,10 @@ def memory_of(client: openai.OpenAI, batch_id: str, pid: int) -> list[float]:
     """What the server `pid` has resident after each quarter of a batch's lines, until it has
     ended."""
     found: list[float] = []
-    while (batch := client.batches.retrieve(batch_id)).status != "completed":
-        if batch.status in ("failed", "expired", "cancelled"):
-            raise RuntimeError(batch)
-        counts = batch.request_counts
-        done = counts.completed / counts.total if counts is not None and counts.total else 0
+    for counts in looks_at(client, batch_id):
+        done = counts.completed / counts.total if counts.total else 0
         if done * QUARTERS >= len(found) + 1:
             found.append(round(resident_mib(pid), 1))
-        time.sleep(0.05)
     return [*found[: QUARTERS - 1], round(resident_mib(pid), 1)]
 
 

@@ -25,6 +25,8 @@ class Handling:
         blames_target: it counts against the target, which cools after some of them.
         cools_at_once: the next request would meet it too: the target cools after the first.
         heeds_retry_after: the vendor may have said when to come back.
+        passes: it says nothing of what was asked, and may be over by itself in a while: who does
+            not wait for a reply asks again later.
     """
 
     retries: bool = False
@@ -32,6 +34,7 @@ class Handling:
     blames_target: bool = True
     cools_at_once: bool = False
     heeds_retry_after: bool = False
+    passes: bool = False
 
 
 class ErrorClass(StrEnum):
@@ -66,14 +69,14 @@ _HANDLING = {
     ErrorClass.context_length: Handling(blames_target=False),
     ErrorClass.content_filter: Handling(blames_target=False),
     ErrorClass.quota: Handling(cools_at_once=True, heeds_retry_after=True),
-    ErrorClass.rate_limit: Handling(retries=True, heeds_retry_after=True),
+    ErrorClass.rate_limit: Handling(retries=True, heeds_retry_after=True, passes=True),
     ErrorClass.authentication: Handling(cools_at_once=True),
-    ErrorClass.overloaded: Handling(retries=True, heeds_retry_after=True),
-    ErrorClass.timeout: Handling(),
-    ErrorClass.connection: Handling(retries=True),
+    ErrorClass.overloaded: Handling(retries=True, heeds_retry_after=True, passes=True),
+    ErrorClass.timeout: Handling(passes=True),
+    ErrorClass.connection: Handling(retries=True, passes=True),
     ErrorClass.not_found: Handling(blames_target=False),
     ErrorClass.bad_request: _ITS_OWN_FAULT,
-    ErrorClass.server_error: Handling(retries=True, heeds_retry_after=True),
+    ErrorClass.server_error: Handling(retries=True, heeds_retry_after=True, passes=True),
     ErrorClass.unsupported: _ITS_OWN_FAULT,
     ErrorClass.other: _ITS_OWN_FAULT,
 }

@@ -13,7 +13,8 @@ from typing import Protocol
 from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events
-from llama_compat.translation import VocabularyProvider, answer_embedding, answer_generation
+from llama_compat.fitting.honoured import VocabularyProvider
+from llama_compat.translation import answer_embedding, answer_generation
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,

@@ -1,23 +1,20 @@
 """One call in any client API, answered from a provider's vocabulary.
 
-The request is parsed and held against what the provider can honour; every prompt and every choice
-becomes a stream of events of its own, all of them run at the same time, and what comes is rendered
-as one reply or one stream of the client's API.
+The request is parsed and held against what the provider can honour (`fitting.honoured`); every
+prompt and every choice becomes a stream of events of its own, all of them run at the same time,
+and what comes is rendered as one reply or one stream of the client's API.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import structs
 
 from llama_compat.dialects.base import (
-    HOSTED_SETTING,
-    HOSTED_TOOLS,
-    TOOL_GRAMMAR,
     EmbeddingTranslation,
     Labels,
     RerankTranslation,
@@ -27,8 +24,6 @@ from llama_compat.dialects.base import (
 )
 from llama_compat.errors import (
     image_in_reply,
-    nested_too_deeply,
-    unsupported_parameter,
     upstream_error,
 )
 from llama_compat.events import Collector, add_usage, says_something
@@ -41,10 +36,16 @@ from llama_compat.exchange import (
     until_content,
 )
 from llama_compat.fan_out import Events, interleave
-from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
+from llama_compat.fitting.fit import Fitted
 from llama_compat.fitting.forced_reply import as_text
-from llama_compat.hosted.loop import HostedToolbox, looped
-from llama_compat.hosted.vocabulary import HostedCall, kind_of
+from llama_compat.fitting.honoured import (
+    GenerationRequest,
+    VocabularyProvider,
+    honoured,
+    parsed_to_count,
+)
+from llama_compat.hosted.loop import looped
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
 from llama_compat.prefixes.marks import marks_of
@@ -66,57 +67,8 @@ from llama_compat.types import (
     ToolCallDelta,
     Usage,
 )
-from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
-from llama_compat.wire.json_fields import unicode_from_raw
 
-GenerationRequest = ChatCompletionRequest | CompletionRequest
 Asked = TypeVar("Asked", ChatCompletionRequest, CompletionRequest)
-
-
-class Settings(Protocol):
-    """What is needed of a provider's settings."""
-
-    @property
-    def unsupported(self) -> str | None:
-        """What to do with a parameter that can't be honoured: `refuse`, `drop` or `adapt`; None
-        is `adapt`."""
-        ...
-
-
-class VocabularyProvider(Protocol):
-    """What is needed of a provider that answers in the vocabulary.
-
-    Attributes:
-        id: as the template calls it.
-        pays_each_choice: whether a prompt is read, and paid for, once for each of its choices.
-    """
-
-    id: str
-    pays_each_choice: bool
-
-    @property
-    def config(self) -> Settings:
-        """Its settings."""
-        ...
-
-    @property
-    def parameters(self) -> frozenset[str]:
-        """OpenAI's names of the parameters of chats and completions that it honours."""
-        ...
-
-    @property
-    def embedding_parameters(self) -> frozenset[str]:
-        """The same of a request for embeddings."""
-        ...
-
-    @property
-    def rerank_parameters(self) -> frozenset[str]:
-        """The same of a request to rank documents."""
-        ...
-
-    def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]:
-        """Fields of `request` that it honours, but not with this value: their names, and why."""
-        ...
 
 
 async def answer_generation(
@@ -363,7 +315,7 @@ async def answer_token_count(
     Raises:
         APIError: what the provider raised.
     """
-    parsed = await off_loop(call.size, _parsed, call, target)
+    parsed = await off_loop(call.size, parsed_to_count, call, target)
     translation = cast(TokenCountTranslation, parsed)
     form = None if target.fit is None else target.fit.form
     request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
@@ -430,106 +382,6 @@ class _Generation:
             usages, self._choices_per_prompt, pays_each_choice=self._pays_each_choice
         )
         return self.usage
-
-
-def honoured(
-    provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
-) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation, Fitted]:
-    """The request as the provider and its model take it, and what became of the rest.
-
-    Raises:
-        APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
-    """
-    operation, body = call.operation, decoded(call)
-    asked, mode = operation.parameters(body), provider.config.unsupported or "adapt"
-    usual = operation.usual(body)
-    generates = operation.kind in ("chat", "completion")
-    fit = target.fit if generates else None
-    fitted = Fitted()
-    # A client that has tools of its own goes on with these.
-    wishes = WISHES | {HOSTED_SETTING}
-    if "tools" in asked.values():
-        wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
-    if fit is not None:
-        fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
-        if gone := {*fitted.adapted, *fitted.dropped}:
-            asked = {path: name for path, name in asked.items() if path not in gone}
-
-    def settle(refused: Mapping[str, str]) -> None:
-        for path, why in refused.items():
-            wish = mode == "adapt" and asked.get(path) in wishes
-            if not (mode == "drop" or wish or path in usual):
-                raise unsupported_parameter(path, provider.id, why)
-            remove(body, path)
-        fitted.dropped += [path for path in refused if path not in fitted.dropped]
-
-    known = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
-    if call.toolbox is not None and "tools" in honoured:
-        # Those the server runs, as functions that the model calls.
-        known = {path: why for path, why in known.items() if not _is_run(path, call.toolbox)}
-    settle(known)
-    _leave_out_hosted(body, call.toolbox)
-    translation = operation.parse(body, target.model)
-    if not generates:
-        return translation, fitted
-    request = cast(Translation, translation).requests[0]
-    whys = provider.unsupported_values(request)
-    values = {
-        path: whys[name] for path, name in asked.items() if name in whys and path not in known
-    }
-    if values:
-        settle(values)
-        translation = operation.parse(body, target.model)
-        request = cast(Translation, translation).requests[0]
-    if fit is not None:
-        fitted.refused = {}
-        fit_request(fit, request, asked, fitted, adapt=mode == "adapt")
-        if fitted.refused:
-            settle(fitted.refused)
-            translation = operation.parse(body, target.model)
-    return translation, fitted
-
-
-_HOSTED_MEMBERS = {"web_search_options": "web_search", "mcp_servers": "mcp"}
-
-
-def _is_run(path: str, toolbox: HostedToolbox) -> bool:
-    """Whether the server runs the tools that the member at `path` asks for, or is about."""
-    named = path.rpartition(".")[2]
-    if path.startswith("input["):
-        return (kind_of(named) or named.partition("_")[0]) in toolbox.known
-    return (_HOSTED_MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
-
-
-def _leave_out_hosted(body: dict[str, Any], toolbox: HostedToolbox | None) -> None:
-    """Mark the tools of a request that are left out, as nobody here runs them."""
-    tools, kinds = body.get("tools"), frozenset() if toolbox is None else toolbox.kinds
-    if not isinstance(tools, list):
-        return
-    for index, tool in enumerate(tools):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str) and kind_of(kind) is not None and kind_of(kind) not in kinds:
-            tools[index] = {"type": "left_out", "left_out": kind}
-
-
-def _parsed(
-    call: Call, target: Target
-) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
-    body = decoded(call)
-    _leave_out_hosted(body, None)  # Nothing is run to count.
-    return call.operation.parse(body, target.model)
-
-
-def decoded(call: Call) -> dict[str, Any]:
-    """The members of a request.
-
-    Raises:
-        APIError: 400, they are nested too deeply.
-    """
-    name = too_deep(call.fields)
-    if name is not None:
-        raise nested_too_deeply(name, MAX_DEPTH)
-    return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}
 
 
 async def _without_images(provider: str, events: Events) -> Events:

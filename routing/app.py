@@ -30,6 +30,7 @@ from routing.ingress.answer import request_id_of
 from routing.ingress.apis import CLIENT_APIS
 from routing.ingress.apis.client_api import ClientAPI
 from routing.ingress.apis.openai import OPENAI_API, PREFIXES
+from routing.ingress.disconnect import CLIENT_LEFT, ClientGone
 from routing.ingress.edge import NO_PARAMETERS, refuse, serve
 from routing.ingress.websocket.offer import (
     no_websocket,
@@ -110,6 +111,7 @@ class Application(FastAPI):
         for api in self.apis:
             api.add_routes(self)
         self.add_exception_handler(APIError, self._render_api_error)
+        self.add_exception_handler(ClientGone, _answer_nobody)
         self.add_exception_handler(HTTPException, self._render_http_exception)
         self.add_exception_handler(RequestValidationError, self._render_invalid_query)
         self.add_exception_handler(Exception, self._render_unexpected)
@@ -372,6 +374,11 @@ def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplicatio
 
 def _query(scope: Scope) -> Sequence[tuple[str, str]]:
     return parse_qsl(scope["query_string"].decode("latin-1"))
+
+
+def _answer_nobody(request: Request, gone: Exception) -> Response:
+    """What nobody gets: the client has left before it had sent everything."""
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _retire(runtime: Runtime) -> None:

@@ -256,7 +256,7 @@ class Request(Struct, eq=False):
     async def went_on(self, later: Request) -> None:
         """What went on after its answer has ended, as `later` says."""
         self.attempts, self.reply, self.error = later.attempts, later.reply, later.error
-        self.verdicts, self.parts = later.verdicts, later.parts
+        self.verdicts, self.parts, self.cached = later.verdicts, later.parts, later.cached
         self.cancelled = later.reply is None and later.error is None
         self.sent, self.goes_on = None, False
         try:

@@ -6,9 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_compat.errors import invalid_parameter
-from llama_compat.types import CompletionMessage, Content, Message, SystemMessage
+from llama_compat.types import CompletionMessage, Content, ImageContent, Message, SystemMessage
 
-Blocks = list[dict[str, Any]]
+Block = dict[str, Any]
+Blocks = list[Block]
+
+
+def content_blocks(
+    content: Content,
+    render_text: Callable[[str], Block],
+    render_image: Callable[[ImageContent], Block],
+) -> Blocks:
+    """The blocks of a message's content. Text that is blank is left out: both APIs refuse a
+    conversation that has any (`text content blocks must contain non-whitespace text`)."""
+    if isinstance(content, str):
+        return [render_text(content)] if content.strip() else []
+    return [
+        render_image(part) if isinstance(part, ImageContent) else render_text(part.text)
+        for part in content
+        if isinstance(part, ImageContent) or part.text.strip()
+    ]
 
 
 class AlternatingTurns:
@@ -44,11 +61,11 @@ class AlternatingTurns:
         vendor: str,
         render_text: Callable[[Content, str], Blocks],
         render_message: Callable[[Message, str], Blocks],
-        is_result: Callable[[dict[str, Any]], bool],
+        is_result: Callable[[Block], bool],
         in_place: bool = False,
     ) -> None:
         self.system: Blocks = []
-        self.turns: list[dict[str, Any]] = []
+        self.turns: list[Block] = []
         self._later: Blocks = []
         for index, message in enumerate(messages):
             path = f"messages[{index}].content"

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopKSamplingStrategy
+from llama_compat.types import (
+    GreedySamplingStrategy,
+    SamplingParams,
+    TopKSamplingStrategy,
+    temperature_of,
+)
 
 SAMPLING_DEFAULTS = {
     "temperature": 1.0,
@@ -46,3 +51,19 @@ def sampling_members(sampling: SamplingParams, names: Mapping[str, str]) -> dict
         and value is not None
         and (value != SAMPLING_DEFAULTS.get(name) or name in sampling.stated)
     }
+
+
+def too_warm(sampling: SamplingParams, vendor: str) -> Mapping[str, str]:
+    """What APIs whose temperature ends where OpenAI's is half-way have no form for, by its name:
+    why."""
+    if temperature_of(sampling) <= 1.0:
+        return {}
+    return {"temperature": f"{vendor}'s goes from 0 to 1"}
+
+
+def blank_stop(sampling: SamplingParams, vendor: str) -> Mapping[str, str]:
+    """What Claude takes in no API, by OpenAI's name: why. Its word for it is `stop_sequences: each
+    stop sequence must contain non-whitespace`."""
+    if all(each.strip() for each in sampling.stop):
+        return {}
+    return {"stop": f"{vendor} takes no stop string that is blank, such as a line feed alone"}

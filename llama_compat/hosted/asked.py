@@ -93,28 +93,6 @@ def parse_texts(value: Any, path: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def servers_named(tools: Any, servers: Any) -> Iterator[tuple[str, str]]:
-    """The labels and URLs of the MCP servers that a request names, malformed ones aside.
-
-    Args:
-        tools: its `tools`, of which those of the type `mcp` name one in the Responses API.
-        servers: its `mcp_servers`, as the Messages API has them.
-    """
-    named = [
-        (each.get("server_label"), each.get("server_url"))
-        for each in (tools if isinstance(tools, list) else ())
-        if isinstance(each, dict) and each.get("type") == "mcp"
-    ]
-    named += [
-        (each.get("name"), each.get("url"))
-        for each in (servers if isinstance(servers, list) else ())
-        if isinstance(each, dict)
-    ]
-    for label, url in named:
-        if isinstance(label, str):
-            yield label, url if isinstance(url, str) else ""
-
-
 def parse_location(value: Any, path: str) -> str | None:
     """Where the user is (`{"type": "approximate", "city": ...}`), in words; chat completions have
     the members one level further in.

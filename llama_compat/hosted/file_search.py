@@ -99,14 +99,3 @@ def parse_ranking(value: Any, path: str) -> Ranking:
 def _weight(weights: Mapping[str, Any], name: str, path: str) -> float:
     weight = optional_number_in(weights, name, path, 0, 1_000_000)
     return 1.0 if weight is None else float(weight)
-
-
-def stores_named(tools: Any) -> tuple[str, ...]:
-    """The ids of the stores that tools of a request name, malformed ones aside."""
-    named: dict[str, None] = {}
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict) and tool.get("type") == "file_search":
-            ids = tool.get("vector_store_ids")
-            texts = (each for each in ids if isinstance(each, str)) if isinstance(ids, list) else ()
-            named.update(dict.fromkeys(texts))
-    return tuple(named)[: MAX_STORES + 1]

@@ -83,6 +83,9 @@ class WebSearchSettings(_ToolSettings):
     """For `command`: the program and its arguments. It gets `{"query", "count"}` as JSON, and
     prints JSON."""
 
+    env: dict[str, SecretStr] = {}
+    """For `command`: the program's environment, besides `PATH` and the like."""
+
     folder: _Name | None = None
     """For `files`: where the files are. A file's first line is the title, and its name the path of
     the URL `https://files.example/`, unless its second line is a URL."""

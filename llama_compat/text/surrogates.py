@@ -18,6 +18,12 @@ def json_escape(half: str) -> str:
     return f"\\u{ord(half):04x}"
 
 
+def joined(text: str) -> str:
+    """`text`, which is whole, with the halves of characters joined that stand side by side."""
+    joiner = SurrogateJoiner()
+    return joiner.push(text) + joiner.flush()
+
+
 class SurrogateJoiner:
     """Joins halves of characters across the pieces of a text; what it gives is valid Unicode.
 

@@ -98,6 +98,6 @@ def _counters(settings: FleetSettings) -> Counters:
         from routing.access.limits.postgres import PostgresCounters
 
         return PostgresCounters(store, answer_seconds=settings.timeout)
-    from routing.access.limits.shared import RedisCounters
+    from routing.access.limits.redis import RedisCounters
 
     return RedisCounters(store, answer_seconds=settings.timeout)

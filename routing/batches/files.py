@@ -17,7 +17,9 @@ from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError, invalid_parameter
 from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
+from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
+from routing.storage.outage import unavailable as store_unavailable
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 
 log = logging.getLogger(__name__)
@@ -80,10 +82,8 @@ _COLUMNS = ", ".join(COLUMNS)
 
 _THERE = "owner = ? AND (expires IS NULL OR expires > ?)"
 
-_IN_USE = (
-    "SELECT 1 FROM batches WHERE input_file = ?"
-    " AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
-)
+_IN_USE = f"SELECT 1 FROM batches WHERE status IN {OPEN} AND input_file ="
+"""Followed by a file: whether a batch reads it that has not ended."""
 
 
 class FileStore:
@@ -175,6 +175,7 @@ class FileStore:
         with unavailable():
             async with self.storage.transaction() as transaction:
                 if bounded:
+                    await transaction.alone(f"files of {file.owner}")
                     used = await self._used(transaction, file.owner)
                     if used + file.bytes > self.settings.max_key_bytes:
                         raise _key_is_full(self.settings.max_key_bytes)
@@ -276,7 +277,7 @@ class FileStore:
         await self.get(owner, file_id)
         with unavailable():
             async with self.storage.transaction() as transaction:
-                if await transaction.fetch(_IN_USE, file_id):
+                if await transaction.fetch(f"{_IN_USE} ?", file_id):
                     raise APIError(
                         409,
                         f"File '{file_id}' is the input of a batch that has not ended. Cancel the"
@@ -299,9 +300,8 @@ class FileStore:
                 with unavailable():
                     async with self.storage.transaction() as transaction:
                         gone = await transaction.fetch(
-                            "DELETE FROM files WHERE expires <= ? AND NOT EXISTS (SELECT 1 FROM"
-                            " batches WHERE input_file = files.id AND status IN ('validating',"
-                            " 'in_progress', 'finalizing', 'cancelling')) RETURNING id",
+                            "DELETE FROM files WHERE expires <= ?"
+                            f" AND NOT EXISTS ({_IN_USE} files.id) RETURNING id",
                             self._clock(),
                         )
                 for (file_id,) in gone:
@@ -461,19 +461,8 @@ def expiry_of(anchor: str | None, seconds: str | None, purpose: str) -> int | No
     return number
 
 
-@contextmanager
-def unavailable() -> Iterator[None]:
-    """Where the storage is used: what goes wrong with it is logged, and told as 503."""
-    try:
-        yield
-    except StorageError as error:
-        log.error("files and batches can't be used: %s", error)
-        raise APIError(
-            503,
-            "The store of files and batches can't be used now; the server's log says why. Ask"
-            " again later.",
-            code="store_unavailable",
-        ) from None
+unavailable = partial(store_unavailable, "Files and batches")
+"""Where the storage is used: what goes wrong with it is logged, and told as 503."""
 
 
 @contextmanager

@@ -298,9 +298,7 @@ class Run:
         return self._written(row, line, outcome)
 
     def _written(self, row: LineRow, line: Line, outcome: LineOutcome) -> DoneLine:
-        job = self._job
-        result = render_result(job.endpoint, job.id, row.number, line.custom_id, outcome)
-        return DoneLine(row.number, outcome.is_good, result, outcome.cost)
+        return done_line(self._job, row, line, outcome)
 
     async def _break_off(self) -> None:
         """Cancel what is on its way, and keep what was answered meanwhile."""
@@ -394,6 +392,12 @@ def _file_id(job_id: str, kind: str) -> str:
 
 def _joined(lines: Sequence[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
+
+
+def done_line(job: Job, row: LineRow, line: Line, outcome: LineOutcome) -> DoneLine:
+    """A line of `job` with what became of it, as it is noted."""
+    result = render_result(job.endpoint, job.id, row.number, line.custom_id, outcome)
+    return DoneLine(row.number, outcome.is_good, result, outcome.cost)
 
 
 def lines_of(file: BinaryIO, rows: Sequence[LineRow], endpoint: str) -> list[Line]:

@@ -21,8 +21,8 @@ from routing.batches.files import FileStore
 from routing.batches.journal.journal import Journal
 from routing.batches.journal.lease import LeaseLost
 from routing.batches.journal.rows import AS_EXPIRED, DoneLine, Job, LineRow
-from routing.batches.run import Run, read_lines
-from routing.batches.wires import UNKNOWN_OUTCOME, render_result
+from routing.batches.run import Run, done_line, read_lines
+from routing.batches.wires import UNKNOWN_OUTCOME
 from routing.storage.looking import Looking
 from routing.storage.storage import StorageError
 
@@ -134,7 +134,7 @@ class BatchWorker:
             await self._see_to(job)
 
     async def _see_to(self, job: Job) -> None:
-        if job.status == "in_progress" and job.expires <= self._clock():
+        if job.status in ("validating", "in_progress") and job.expires <= self._clock():
             await self.journal.break_off(job.id, AS_EXPIRED)
             self.wake(job.id)
             return
@@ -223,11 +223,6 @@ class BatchWorker:
     async def _unknown(self, job: Job, lines: Sequence[LineRow]) -> list[DoneLine]:
         found = await read_lines(self.files, job, lines)
         return [
-            DoneLine(
-                line.number,
-                False,
-                render_result(job.endpoint, job.id, line.number, asked.custom_id, UNKNOWN_OUTCOME),
-                None,
-            )
-            for line, asked in zip(lines, found, strict=True)
+            done_line(job, row, line, UNKNOWN_OUTCOME)
+            for row, line in zip(lines, found, strict=True)
         ]

@@ -17,8 +17,8 @@ from llama_compat.dialects.base import EmbeddingTranslation, Labels
 from llama_compat.dialects.openai.operations import EMBEDDINGS
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.fitting.honoured import decoded
 from llama_compat.off_loop import off_loop
-from llama_compat.translation import decoded
 from llama_compat.types import EmbeddingResponse, Usage
 from llama_compat.wire.json_fields import to_raw
 from routing.cache.keys import digest_of

@@ -21,7 +21,7 @@ from llama_compat.dialects.base import HOSTED_TOOLS, Translation
 from llama_compat.distribution import ExactCacheSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal
-from llama_compat.translation import decoded
+from llama_compat.fitting.honoured import decoded
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, temperature_of
 from routing.cache.noticed import NoticedMembers, has_unread
 

@@ -4,6 +4,7 @@ one in the whole fleet."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from routing.fleet.messages import Cooled, Drained, Message, Well
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 CLAIM_SECONDS = 5.0
 """So long a gateway is the only one that may probe a target. One that is probing then still says so
 again; of one that has died another takes over."""
+
+APART_SECONDS = 5.0
+"""Two words on whether a target is drained that are no further apart are said at the same time, as
+far as gateways can tell by reports; one that has just been said may not have been heard yet."""
 
 LOOK_AGAIN_SECONDS = 1.0
 """So long one waits that was not let probe, and hears nothing of it, before it asks again."""
@@ -38,6 +43,8 @@ class SharedCooldown:
         self._granted = 0.0
         self._not_before = 0.0
         self._is_asking = False
+        self.turned_at: float | None = None
+        """When it was last drained or opened, as far as is known here."""
 
     # What the cooldown says -----------------------------------------------------------------------
 
@@ -62,6 +69,7 @@ class SharedCooldown:
 
     def turned_away(self, *, is_drained: bool) -> None:
         """Somebody has drained the target at this gateway, or opened it again."""
+        self.turned_at = self._fleet.now()
         self._fleet.say(Drained(self._fleet.gateway, self.target.id, is_drained), self)
 
     # What the fleet says --------------------------------------------------------------------------
@@ -112,7 +120,10 @@ class SharedCooldowns:
         """Tell of a target from now on."""
         found = self._watched.get(target.id)
         if found is None or found.target is not target:
-            self._watched[target.id] = target.cooldown.watcher = SharedCooldown(target, self)
+            shared = self._watched[target.id] = SharedCooldown(target, self)
+            target.cooldown.watcher = shared
+            if found is not None:
+                shared.turned_at = found.turned_at
 
     def leave(self) -> None:
         """Tell of none any more."""
@@ -139,6 +150,7 @@ class SharedCooldowns:
         if watched is None:
             return
         if isinstance(message, Drained):
+            watched.turned_at = self.now()
             watched.target.cooldown.learn_drained(is_drained=message.is_drained)
             return
         watched.turned()
@@ -158,6 +170,34 @@ class SharedCooldowns:
         watched = self._watched.get(target)
         if watched is not None:
             watched.target.cooldown.learn_drained(is_drained=True)
+
+    def compares(self, target: str, *, age: float, is_drained: bool) -> None:
+        """Another says of a target how it was turned so many seconds ago: the later word counts,
+        whoever was cut off when it was said. Of two at about the same time all agree that it is
+        drained."""
+        watched = self._watched.get(target)
+        if watched is None or watched.target.cooldown.is_drained == is_drained:
+            return
+        now, at = self.now(), watched.turned_at
+        own = inf if at is None else now - at
+        is_later = own - age > APART_SECONDS
+        is_undecided = abs(own - age) <= APART_SECONDS < min(own, age) / 2
+        if is_later or (is_undecided and is_drained):
+            watched.turned_at = now - age
+            watched.target.cooldown.learn_drained(is_drained=is_drained)
+
+    def now(self) -> float:
+        """The time, by the clock of the cooldowns."""
+        return self._clock()
+
+    def turned(self) -> dict[str, float]:
+        """The targets that were drained or opened, and how many seconds ago."""
+        now = self.now()
+        return {
+            name: now - each.turned_at
+            for name, each in self._watched.items()
+            if each.turned_at is not None
+        }
 
     def drained(self) -> list[str]:
         """The targets that somebody wants left alone."""

@@ -261,6 +261,7 @@ class Fleet:
             sent=self._prefixes.told(targets),
             held=self._prefixes.held(targets) if is_new and is_oldest and self.peers else None,
             drained=self._cooldowns.drained(),
+            turned=self._cooldowns.turned(),
         )
 
     def _hear_reports(self, *, joins: bool) -> None:
@@ -275,7 +276,10 @@ class Fleet:
                 for name, seconds in report.cooling.items():
                     self._cooldowns.joins(name, seconds)
                 for name in report.drained:
-                    self._cooldowns.joins_drained(name)
+                    if name not in report.turned:
+                        self._cooldowns.joins_drained(name)
+            for name, age in report.turned.items():
+                self._cooldowns.compares(name, age=age, is_drained=name in report.drained)
         self.templates.compare(reports.values())
         self._compare_storages(reports.values())
 

@@ -20,6 +20,7 @@ class Report(Struct, array_like=True):
             were sent there; the last block of a prompt comes first.
         held: the same of all prompts that are remembered, for a gateway that is new.
         drained: the targets that somebody wants left alone.
+        turned: of the targets that were drained or opened, how many seconds ago that was.
     """
 
     template: str = ""
@@ -31,6 +32,7 @@ class Report(Struct, array_like=True):
     sent: list[tuple[int, dict[str, bytes]]] = []
     held: dict[str, bytes] | None = None
     drained: list[str] = []
+    turned: dict[str, float] = {}
 
 
 class Cooled(Struct, tag=True, frozen=True):

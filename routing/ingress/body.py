@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from llama_compat.errors import (
     APIError,
@@ -109,23 +111,13 @@ async def read_body(
             soon as there is no room for it, 408 if the client stops sending it.
         ClientGone: the client left before it had sent everything.
     """
-    headers = headers_by_name(scope)
-    coding = headers.get(b"content-encoding", b"")
-    if coding and coding.lower() != b"identity":
-        raise compressed_body(coding.decode("latin-1"))
-    length = headers.get(b"content-length", b"")
-    # What is no length is the server's to refuse; what comes is counted in any case.
-    if length.isdigit() and (len(length) > _LENGTH_DIGITS or int(length) > limit):
+    if is_longer(headers_by_name(scope), limit):
         raise request_too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
-        if message["type"] == "http.disconnect":
-            if message.get("late"):
-                raise request_timed_out("body", patience)
-            raise ClientGone
-        part = message.get("body", b"")
+        part = part_in(message, patience)
         size += len(part)
         if size > limit:
             raise request_too_large(limit)
@@ -133,6 +125,39 @@ async def read_body(
         parts.append(part)
         if not message.get("more_body"):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def is_longer(headers: Mapping[bytes, bytes], limit: int) -> bool:
+    """Whether a body says with its headers that it has more than so many bytes. What is no length
+    is the server's to refuse; what comes is counted in any case.
+
+    Raises:
+        APIError: 415, it is compressed.
+    """
+    coding = headers.get(b"content-encoding", b"")
+    if coding and coding.lower() != b"identity":
+        raise compressed_body(coding.decode("latin-1"))
+    length = headers.get(b"content-length", b"")
+    return length.isdigit() and (len(length) > _LENGTH_DIGITS or int(length) > limit)
+
+
+def part_in(message: Mapping[str, Any], patience: float) -> bytes:
+    """The part of a body that a message of ASGI's brings.
+
+    Args:
+        message: that.
+        patience: as for `read_body`.
+
+    Raises:
+        APIError: 408, the client has stopped sending it.
+        ClientGone: the client has left.
+    """
+    if message["type"] == "http.disconnect":
+        if message.get("late"):
+            raise request_timed_out("body", patience)
+        raise ClientGone
+    part: bytes = message.get("body", b"")
+    return part
 
 
 def form_type(scope: Scope) -> str:

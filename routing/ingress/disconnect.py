@@ -8,6 +8,9 @@ from types import TracebackType
 
 from routing.asgi import Receive, Watch
 
+CLIENT_LEFT = 499
+"""The status of a request whose client left before there was one (nginx's number for it)."""
+
 
 class ClientGone(Exception):
     """The client went away: there is nobody to answer."""

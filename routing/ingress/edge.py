@@ -61,20 +61,22 @@ async def serve(
     request.recall = recall
     answer = Answer(send, request)
     try:
-        with runtime.bodies.one() as held:
-            await _serve(scope, receive, request, answer, runtime, path, held)
-    except ClientGone:
-        request.left("client disconnected")
-    except APIError as error:
-        await answer.error(error)
-    except asyncio.CancelledError:
-        # Not the client's doing: the server stops and the time for running requests is over.
-        request.left()
-        await answer.error(shutting_down())
-    except Exception:
-        log.exception("request %s failed", request.request_id)
-        await answer.error(internal_error())
-    _ended(request, runtime)
+        try:
+            with runtime.bodies.one() as held:
+                await _serve(scope, receive, request, answer, runtime, path, held)
+        except ClientGone:
+            request.left("client disconnected")
+        except APIError as error:
+            await answer.error(error)
+        except asyncio.CancelledError:
+            # Not the client's doing: the server stops and the time for running requests is over.
+            request.left()
+            await answer.error(shutting_down())
+        except Exception:
+            log.exception("request %s failed", request.request_id)
+            await answer.error(internal_error())
+    finally:
+        _ended(request, runtime)  # also where telling of an error is broken off, or fails itself
 
 
 async def refuse(

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from llama_compat.exchange import Call, Reply
+from llama_compat.hosted.named import act
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import replayed
 from routing.cache.asked import CacheableCall, CacheScopes
@@ -210,6 +211,7 @@ class CacheLayer:
             asked.may_be_kept is True
             and not call.stream
             and "tools" not in call.fields
+            and not act(call.fields)
             and cache.questions is None
             and isinstance(cache.store, MemoryReplies)
             and not self._may_be_found(asked, cache)
@@ -229,7 +231,7 @@ class CacheLayer:
         # A vendor knows the responses of a WebSocket on that alone; what is said of files comes of
         # those of the key, and they change; what a tool of a server does is done each time.
         of_a_socket = request.recall is not None and not is_kept
-        if control.no_store or of_a_socket or _has_more_to_do(call):
+        if control.no_store or of_a_socket or await off_loop(call.size, act, call.fields):
             return _said(await self._next(request), "bypass")
         if asked is None:
             asks = self._scopes.asks
@@ -400,14 +402,6 @@ class Ready:
     def __await__(self) -> Generator[None, None, Reply]:
         return self._reply
         yield
-
-
-def _has_more_to_do(call: Call) -> bool:
-    """Whether files are searched for a reply, or servers may be told to do something."""
-    if bytes(call.fields.get("mcp_servers", b"null")) not in (b"null", b"[]"):
-        return True
-    tools = bytes(call.fields.get("tools", b""))
-    return b'"file_search"' in tools or b'"mcp"' in tools
 
 
 def _said(reply: Reply, what: str) -> Reply:

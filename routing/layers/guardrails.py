@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import GUARDRAILS_HEADER, JSON_HEADERS, Call, Reply
+from llama_compat.fitting.honoured import decoded
 from llama_compat.guardrails.asked.pictures import pictures_in, pictures_of
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
@@ -26,7 +27,6 @@ from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.relayed.stream import GuardedStream
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.off_loop import off_loop
-from llama_compat.translation import decoded
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,

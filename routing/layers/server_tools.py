@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.asked import servers_named
-from llama_compat.hosted.file_search import stores_named
+from llama_compat.hosted.named import tools_named
 from llama_compat.hosted.parts import ReplyPart
-from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
-from llama_compat.wire.json_fields import from_raw
 from routing.models import Route
 from routing.request import Handler, Request
 from routing.tools.toolbox import ServerTools
@@ -27,10 +22,6 @@ WIRES = frozenset({"chat", "responses", "messages"})
 
 MostCost = Callable[[Route, Usage], int | None]
 """What a usage costs at most, in billionths of a dollar; None where nobody knows."""
-
-_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp)|\\u00')
-"""One of these is in the JSON of `tools` where one is the server's: its name, or a letter of that
-written as an escape."""
 
 
 class ServerToolsLayer:
@@ -78,7 +69,7 @@ class ServerToolsLayer:
         if call.operation.name not in WIRES:
             return call
         tools = call.fields.get("tools", Raw(b""))
-        asked = await off_loop(memoryview(tools).nbytes, _asked, call.fields)
+        asked = await off_loop(memoryview(tools).nbytes, tools_named, call.fields)
         stays_here = False
         if asked.stores and "file_search" in self._tools.known:
             # A store that the key has not here may be the vendor's own.
@@ -102,35 +93,3 @@ class ServerToolsLayer:
             return True
         cost = self._most_cost(route, usage)
         return cost is None or cost < most * 1e9
-
-
-class _Asked(NamedTuple):
-    """What a request asks a server for: kinds of tools, the ids of the vector stores that it names,
-    and the labels and URLs of MCP servers."""
-
-    kinds: frozenset[str]
-    stores: tuple[str, ...]
-    servers: tuple[tuple[str, str], ...]
-
-
-def _asked(fields: Mapping[str, Raw]) -> _Asked:
-    found: set[str] = set()
-    tools: Any = None
-    if _is_there(fields, "web_search_options"):
-        found.add("web_search")
-    servers: Any = None
-    if _is_there(fields, "mcp_servers"):
-        found.add("mcp")
-        servers = from_raw(fields["mcp_servers"])
-    if "tools" in fields and _NAMED.search(bytes(fields["tools"])):
-        tools = from_raw(fields["tools"])
-        for tool in tools if isinstance(tools, list) else ():
-            named = tool.get("type") if isinstance(tool, dict) else None
-            kind = kind_of(named) if isinstance(named, str) else None
-            if kind is not None:
-                found.add(kind)
-    return _Asked(frozenset(found), stores_named(tools), tuple(servers_named(tools, servers)))
-
-
-def _is_there(fields: Mapping[str, Raw], name: str) -> bool:
-    return name in fields and bytes(fields[name]) not in (b"null", b"[]")

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from llama_compat.errors import APIError
+from routing.storage.storage import StorageError
 
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 60.0
+
+
+@contextmanager
+def unavailable(what: str, otherwise: str = "") -> Iterator[None]:
+    """Where a storage is used for a client: what goes wrong with it is logged, and told as 503.
+
+    Args:
+        what: is kept there, the beginning of a sentence about several.
+        otherwise: how a client can do without, after `later`.
+    """
+    try:
+        yield
+    except StorageError as error:
+        log.error("%s can't be used: %s", what, error)
+        raise APIError(
+            503,
+            f"{what} can't be used now; the server's log says why. Ask again later{otherwise}.",
+            code="store_unavailable",
+        ) from None
 
 
 class Outage:

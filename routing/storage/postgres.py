@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -171,6 +172,11 @@ class PostgresStorage:
 class _PostgresTransaction:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+
+    async def alone(self, name: str) -> None:
+        digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        number = int.from_bytes(digest, signed=True)
+        await self._connection.fetch("SELECT pg_advisory_xact_lock($1)", number)
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
         return [tuple(row) for row in await self._connection.fetch(_numbered(statement), *values)]

@@ -11,11 +11,11 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,8 +25,19 @@ from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, invalid_parameter
 from providers.base import ProviderStartError
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
+from routing.storage.kept_rows import (
+    ALIVE_SECONDS,
+    RESPONSES,
+    RUNNING,
+    TAKEN_OVER,
+    Items,
+    ReplyRow,
+    item_ids,
+    output_of,
+    placed,
+)
+from routing.storage.outage import unavailable
 from routing.storage.storage import (
-    Migrations,
     Row,
     StorageError,
     Transaction,
@@ -42,41 +53,6 @@ MAX_HISTORY_BYTES = 64 << 20
 """As large may the conversation be that a response goes on from."""
 
 SWEEP_SECONDS = 60.0
-
-ALIVE_SECONDS = 30.0
-"""A response in the background whose process says nothing of it for so long is given up."""
-
-RUNNING = ("queued", "in_progress")
-
-RESPONSES = Migrations(
-    "responses",
-    [
-        [
-            "CREATE TABLE stored_responses ("
-            " id TEXT PRIMARY KEY,"
-            " owner TEXT NOT NULL,"
-            " previous TEXT,"
-            " created DOUBLE PRECISION NOT NULL,"
-            " status TEXT NOT NULL,"
-            " alive_until DOUBLE PRECISION,"
-            " input {blob} NOT NULL,"
-            " response {blob} NOT NULL,"
-            " input_bytes BIGINT NOT NULL,"
-            " size BIGINT NOT NULL)",
-            "CREATE INDEX stored_responses_by_age ON stored_responses (created)",
-            "CREATE TABLE stored_items ("
-            " id TEXT NOT NULL,"
-            " response TEXT NOT NULL REFERENCES stored_responses (id) ON DELETE CASCADE,"
-            " PRIMARY KEY (id, response))",
-            "CREATE INDEX stored_items_by_response ON stored_items (response)",
-            "CREATE TABLE stored_total (bytes BIGINT NOT NULL)",
-            "INSERT INTO stored_total VALUES (0)",
-        ],
-        ["ALTER TABLE stored_responses ADD COLUMN at_vendor {blob}"],
-    ],
-)
-
-Items = list[dict[str, Any]]
 
 
 class StoredResponse(Struct, frozen=True):
@@ -173,13 +149,13 @@ class ResponseStore:
         Raises:
             APIError: 503, it could not be kept.
         """
-        row = _Row.of(owner, response, input, previous, self._clock(), at_vendor)
+        row = ReplyRow.of(owner, response, input, previous, self._clock(), at_vendor)
         if row.size > self._settings.max_bytes:
             log.warning(
                 "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
             )
             return
-        await self._surely(self._save(row, _item_ids(input, response)))
+        await self._surely(self._save(row, item_ids(input, response)))
 
     async def complete(self, response: Mapping[str, Any]) -> None:
         """Put the end of a background response in the place of what is kept of it. A cancelled
@@ -209,7 +185,7 @@ class ResponseStore:
             raise api.not_found(response_id)
         response, input, status, alive_until, place = rows[0]
         decoded = {**msgspec.json.decode(response), "status": status}
-        at_vendor = _placed(place)
+        at_vendor = placed(place)
         is_left = status in RUNNING and alive_until is not None and alive_until < self._clock()
         if is_left and at_vendor is None:
             decoded = api.failed(decoded, _GIVEN_UP)
@@ -226,7 +202,7 @@ class ResponseStore:
             owner,
             self._oldest(),
         )
-        return _placed(rows[0][0]) if rows else None
+        return placed(rows[0][0]) if rows else None
 
     async def delete(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> None:
         """Forget a response of `api`.
@@ -310,7 +286,7 @@ class ResponseStore:
             async with self._storage.transaction() as transaction:
                 alive = await transaction.fetch(
                     "UPDATE stored_responses SET alive_until = ?, status = 'in_progress'"
-                    f" WHERE id IN ({_marks(ids)}) AND status IN ('queued', 'in_progress')"
+                    f" WHERE id IN ({_marks(ids)}) AND status IN {RUNNING}"
                     " RETURNING id",
                     self._clock() + ALIVE_SECONDS,
                     *ids,
@@ -341,11 +317,11 @@ class ResponseStore:
                 await transaction.fetch("UPDATE stored_total SET bytes = bytes")
                 yield transaction
 
-    async def _save(self, row: _Row, item_ids: Sequence[str]) -> None:
+    async def _save(self, row: ReplyRow, item_ids: Sequence[str]) -> None:
         async with self._writing() as transaction:
             await _removed(transaction, "created < ?", self._oldest())
             await transaction.insert(
-                "stored_responses", _Row.__struct_fields__, [msgspec.structs.astuple(row)]
+                "stored_responses", ReplyRow.__struct_fields__, [msgspec.structs.astuple(row)]
             )
             await _add(transaction, row.size)
             await _index(transaction, row.id, item_ids)
@@ -364,7 +340,7 @@ class ResponseStore:
         async with self._writing() as transaction:
             before = await transaction.fetch(
                 "SELECT size, input_bytes FROM stored_responses"
-                " WHERE id = ? AND status IN ('queued', 'in_progress')",
+                f" WHERE id = ? AND status IN {RUNNING}",
                 response["id"],
             )
             if not before:
@@ -379,7 +355,7 @@ class ResponseStore:
                 response["id"],
             )
             await _add(transaction, input_bytes + len(encoded) - size)
-            await _index(transaction, response["id"], _item_ids((), response))
+            await _index(transaction, response["id"], item_ids((), response))
             await self._make_room(transaction)
 
     async def _held(self, ids: Sequence[str]) -> dict[str, Items]:
@@ -389,7 +365,7 @@ class ResponseStore:
         )
         return {
             response_id: msgspec.json.decode(input)
-            + _output(response_id, msgspec.json.decode(response))
+            + output_of(response_id, msgspec.json.decode(response))
             for response_id, input, response in rows
         }
 
@@ -406,20 +382,9 @@ class ResponseStore:
         async with self._storage.transaction() as transaction:
             if not await transaction.fetch("SELECT 1 FROM sqlite_master WHERE name = 'total'"):
                 return
-            for statement in _TAKEN_OVER:
+            for statement in TAKEN_OVER:
                 await transaction.fetch(statement)
 
-
-_TAKEN_OVER = (
-    "INSERT INTO stored_responses (id, owner, previous, created, status, alive_until, input,"
-    " response, input_bytes, size) SELECT id, owner, previous, created, status, alive_until, input,"
-    " response, length(input), size FROM responses",
-    "INSERT INTO stored_items SELECT id, response FROM items",
-    "UPDATE stored_total SET bytes = (SELECT bytes FROM total)",
-    "DROP TABLE items",
-    "DROP TABLE responses",
-    "DROP TABLE total",
-)
 
 _OWNED = "owner = ? AND created >= ?"
 
@@ -440,18 +405,7 @@ def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        log.error("the store of responses can't be used: %s", error)
-        raise APIError(
-            503,
-            "The store of responses can't be used now; the server's log says why. Ask again"
-            " later, or with 'store' false.",
-            code="store_unavailable",
-        ) from None
+_unavailable = partial(unavailable, "Stored responses", ", or with 'store' false")
 
 
 async def _removed(transaction: Transaction, condition: str, *values: Any) -> int:
@@ -473,64 +427,6 @@ async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[
         "INSERT INTO stored_items (id, response) VALUES (?, ?) ON CONFLICT DO NOTHING",
         [(item_id, response_id) for item_id in item_ids],
     )
-
-
-def _item_ids(input: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> list[str]:
-    if not api_of(response["id"]).names_items:
-        return []
-    # A vendor's items may lack one.
-    items = (*input, *_output(response["id"], response))
-    return [item["id"] for item in items if isinstance(item.get("id"), str)]
-
-
-def _output(response_id: str, response: Mapping[str, Any]) -> Items:
-    """What the model said; nothing in a reply that a vendor has hardly begun."""
-    return response.get(api_of(response_id).output) or []
-
-
-class _Row(Struct, frozen=True):
-    """The columns, in their order."""
-
-    id: str
-    owner: str
-    previous: str | None
-    created: float
-    status: str
-    alive_until: float | None
-    input: bytes
-    response: bytes
-    input_bytes: int
-    size: int
-    at_vendor: bytes | None
-
-    @classmethod
-    def of(
-        cls,
-        owner: str,
-        response: Mapping[str, Any],
-        input: Sequence[Mapping[str, Any]],
-        previous: str | None,
-        now: float,
-        at_vendor: AtVendor | None,
-    ) -> _Row:
-        encoded, items = msgspec.json.encode(response), msgspec.json.encode(input)
-        return cls(
-            response["id"],
-            owner,
-            previous,
-            now,
-            response["status"],
-            now + ALIVE_SECONDS if response["status"] in RUNNING else None,
-            items,
-            encoded,
-            len(items),
-            len(encoded) + len(items),
-            None if at_vendor is None else msgspec.json.encode(at_vendor),
-        )
-
-
-def _placed(column: bytes | None) -> AtVendor | None:
-    return None if column is None else msgspec.json.decode(column, type=AtVendor)
 
 
 _GIVEN_UP = {

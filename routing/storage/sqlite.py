@@ -117,6 +117,10 @@ class _SQLiteTransaction:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def alone(self, name: str) -> None:
+        # One at a time writes in any case.
+        pass
+
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
         return await self._step(lambda connection: connection.execute(statement, values).fetchall())
 

@@ -47,6 +47,12 @@ class Migrations:
 class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
+    async def alone(self, name: str) -> None:
+        """Wait until no other transaction goes on that has said `name`; from then on others wait
+        that do. Who counts what there is of something, and adds to it, says its name before
+        anything else, so that no two wait for each other."""
+        ...
+
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
         """Execute one statement; the rows that it gives (`SELECT`, `... RETURNING`)."""
         ...

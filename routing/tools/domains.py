@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from posixpath import normpath
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -19,8 +20,8 @@ class Domains(Struct, frozen=True):
     blocked: tuple[str, ...] = ()
 
     def has(self, url: str) -> bool:
-        """Whether `url` is at one of them. A domain may be followed by the beginning of a path, as
-        in `example.com/blog`."""
+        """Whether `url` is at one of them. A domain may be followed by a path, below which it is
+        then, as in `example.com/blog`."""
         if any(_is_at(url, each) for each in self.blocked):
             return False
         return not self.allowed or any(_is_at(url, each) for each in self.allowed)
@@ -32,8 +33,14 @@ def _is_at(url: str, domain: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    wanted, slash, path = domain.lower().removeprefix("www.").partition("/")
+    wanted, slash, path = domain.partition("/")
+    wanted = wanted.lower().removeprefix("www.")
     host = host.removeprefix("www.").rstrip(".")
     if host != wanted and not host.endswith(f".{wanted}"):
         return False
-    return not slash or parts.path.lstrip("/").startswith(path)
+    return not slash or f"{_resolved(parts.path)}/".startswith(f"{_resolved(path)}/")
+
+
+def _resolved(path: str) -> str:
+    """Where a path leads to, as a server reads it."""
+    return normpath("/" + unquote(path).lstrip("/")).rstrip("/")

@@ -25,9 +25,9 @@ from llama_compat.hosted.settings import FieldMapping, WebSearchSettings
 from llama_compat.hosted.vocabulary import WebSource
 from llama_compat.off_loop import off_loop
 from providers.remote import http1
+from routing.process.programs import end_program, environment_with, start_program
 from routing.tools.domains import Domains
 from routing.tools.http import MAX_JSON_BYTES, ask_json
-from routing.tools.programs import end_program, start_program
 from routing.tools.tool import ToolError
 
 MAX_TEXT = 2000
@@ -193,7 +193,9 @@ class Command:
             "blocked_domains": search.domains.blocked,
         }
         try:
-            process = await start_program(self._settings.command)
+            process = await start_program(
+                self._settings.command, environment_with(self._settings.env)
+            )
         except OSError as error:
             raise ToolError(
                 "unavailable", f"The search program can't be started: {error.strerror}."

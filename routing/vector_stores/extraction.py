@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 
 import msgspec
 
+from routing.process.programs import end_program, start_program
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.formats import Pieces, UnreadableFile, is_plain, pieces
 
@@ -43,16 +43,9 @@ async def pieces_of(
 async def _apart(filename: str, data: bytes, size: int, overlap: int, seconds: float) -> Pieces:
     # It knows nothing of this process: neither its environment nor its open files.
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-P", "-m", "routing.vector_stores.formats"),
-        *(_argument(filename), str(size), str(overlap), str(int(seconds))),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-P", "-m", "routing.vector_stores.formats"]
+    told = [_argument(filename), str(size), str(overlap), str(int(seconds))]
+    process = await start_program([*command, *told], environment)
     try:
         async with asyncio.timeout(seconds):
             said, _ = await process.communicate(data)
@@ -61,9 +54,7 @@ async def _apart(filename: str, data: bytes, size: int, overlap: int, seconds: f
             "invalid_file", f"Its text was not found within {seconds:g} seconds."
         ) from None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_program(process)
     try:
         return await asyncio.to_thread(msgspec.json.decode, said, type=Pieces)
     except msgspec.MsgspecError:

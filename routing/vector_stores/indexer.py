@@ -157,9 +157,8 @@ class Indexer:
 
     async def _gave_up(self, entry: EntryRow, error: APIError) -> None:
         """A file was tried in vain; unless the reason will be the same, it is tried later."""
-        may_end = error.status == 429 or error.status >= 500
         attempts = await self._work.attempts(entry)
-        if not may_end or attempts >= self._settings.attempts:
+        if not error.error_class.handling.passes or attempts >= self._settings.attempts:
             await self._work.failed(entry, "server_error", error.message)
             return
         wait = min(FIRST_WAIT_SECONDS * 2 ** (attempts - 1), LONGEST_WAIT_SECONDS)

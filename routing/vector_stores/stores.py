@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,10 +15,9 @@ from llama_compat.distribution import VectorStoresSettings
 from llama_compat.errors import APIError
 from routing.batches.files import FileStore
 from routing.batches.tables import MIGRATIONS as FILES
+from routing.storage.outage import unavailable
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 from routing.vector_stores.tables import MIGRATIONS
-
-log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86400
 
@@ -174,6 +172,7 @@ class StoreTable:
         )
         with stores_unavailable():
             async with self.storage.transaction() as transaction:
+                await transaction.alone(f"vector stores of {owner}")
                 ((count,),) = await transaction.fetch(
                     "SELECT count(*) FROM vector_stores WHERE owner = ?", owner
                 )
@@ -344,6 +343,21 @@ class StoreTable:
             )
 
 
+async def owned_store(storage: Storage | Transaction, owner: str, store_id: str) -> VectorStoreRow:
+    """A store, for who holds a transaction.
+
+    Raises:
+        StorageError: it can't be read.
+        APIError: 404, the owner has none of this id.
+    """
+    rows = await storage.fetch(
+        f"SELECT {_COLUMNS} FROM vector_stores WHERE id = ? AND owner = ?", store_id, owner
+    )
+    if not rows:
+        raise store_not_found(store_id)
+    return VectorStoreRow(*rows[0])
+
+
 async def page_of(
     storage: Storage | Transaction,
     statement: str,
@@ -414,15 +428,5 @@ def too_many_stores(limit: int) -> APIError:
     )
 
 
-@contextmanager
-def stores_unavailable() -> Iterator[None]:
-    """Where the storage is used: what goes wrong with it is logged, and told as 503."""
-    try:
-        yield
-    except StorageError as error:
-        log.error("vector stores can't be used: %s", error)
-        raise APIError(
-            503,
-            "The vector stores can't be used now; the server's log says why. Ask again later.",
-            code="store_unavailable",
-        ) from None
+stores_unavailable = partial(unavailable, "Vector stores")
+"""Where the storage is used: what goes wrong with it is logged, and told as 503."""

@@ -153,6 +153,11 @@ def _complaints(body: dict[str, Any], version: str, betas: set[str]) -> Iterator
                 yield f"messages.{place}: document blocks are not allowed in assistant messages"
             if message["role"] == "user" and is_cited:
                 yield f"messages.{place}: citations are not allowed in user messages"
+    if any(not each.strip() for each in body.get("stop_sequences", ())):
+        yield "stop_sequences: each stop sequence must contain non-whitespace"
+    said = [*_turns(body), {"content": _blocks(body.get("system", []))}]
+    if any(_is_blank(block) for turn in said for block in turn["content"]):
+        yield "messages: text content blocks must contain non-whitespace text"
     if json.dumps(body).count('"cache_control"') > 4:
         yield "A maximum of 4 blocks with cache_control may be provided."
     if body.get("service_tier", "auto") not in ("auto", "standard_only"):
@@ -171,6 +176,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_blank(block: dict[str, Any]) -> bool:
+    if block["type"] == "tool_result":
+        return any(map(_is_blank, block.get("content", ())))
+    return block["type"] == "text" and not block["text"].strip()
 
 
 def _calls_without_results(turns: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -113,7 +113,7 @@ class TestAnthropic(NativeSuite):
     def test_makes_json_objects_by_a_forced_tool(
         self, vendor: Vendor, client: openai.OpenAI
     ) -> None:
-        vendor.will_say(Reply(calls=[("reply_with_json", {"ok": True})], stop="calls"))
+        vendor.will_say(Reply(calls=[("reply", {"ok": True})], stop="calls"))
         options: dict[str, Any] = {"response_format": {"type": "json_object"}}
         reply = self.chat(client, **options).choices[0]
         assert reply.message.tool_calls is None

@@ -425,7 +425,7 @@ def test_a_reply_that_is_to_be_json_is_a_forced_call_after_thoughts(
     talk = Responses(server, "old/claude-haiku-5-5")
     talk.ask(user(QUESTION), tools=[])
     talk.ask(user("As JSON."), tools=[], text={"format": {"type": "json_object"}})
-    assert vendor.heard.body["tools"][0]["name"] == "reply_with_json"
+    assert vendor.heard.body["tools"][0]["name"] == "reply"
     assert vendor.heard.dropped == ["prefix_binding_mismatch"]
     assert talk.headers[DROPPED] == "messages.thinking"
 

@@ -172,17 +172,20 @@ def test_models_that_are_asked_by_requests_are(vendor: BatchVendor, client: open
 def test_a_bad_line_fails_alone_and_one_that_met_a_fault_is_asked_again(
     vendor: BatchVendor, client: openai.OpenAI
 ) -> None:
-    statuses = {"say bad": (400, 400), "say unlucky": (500, 200)}
+    # Cloudflare's, where the words for it are not the API's own.
+    behind = 429 if vendor.kind in ("anthropic", "gemini") else 524
+    statuses = {"say bad": (400, 400), "say unlucky": (500, 200), "say behind": (behind, 200)}
     vendor.answers = lambda text, in_batch: statuses.get(text, (200, 200))[not in_batch]
-    lines = [line(name, "cheap") for name in ("good", "bad", "unlucky")]
+    lines = [line(name, "cheap") for name in ("good", "bad", "unlucky", "behind")]
     batch = waited_for(client, ordered(client, lines))
     answers, _ = told(client, batch)
-    assert answers == {"good": "say good", "unlucky": "say unlucky"}
+    assert answers == {name: f"say {name}" for name in ("good", "unlucky", "behind")}
     failed = results(client, batch.error_file_id)["bad"]
     assert failed["line"] == 2
     assert failed["response"]["status_code"] == 400
     assert "it can't be answered" in str(failed["response"]["body"])
-    assert (vendor.paid["say good"], vendor.single["say unlucky"]) == (1, 1)
+    paid = vendor.paid["say good"], vendor.single["say unlucky"], vendor.single["say behind"]
+    assert paid == (1, 1, 1)
     assert vendor.single["say bad"] == 0
 
 

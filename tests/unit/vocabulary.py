@@ -34,6 +34,9 @@ from llama_compat.types import (
 )
 
 texts = st.text(min_size=1, max_size=20)
+worded = texts.filter(str.strip)
+"""Not blank, as a message has to be where Claude reads it."""
+
 names = st.text(st.sampled_from("abcdefgh_"), min_size=1, max_size=8)
 identifiers = st.text(st.sampled_from("abcXYZ012_-"), min_size=1, max_size=12)
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -75,8 +78,8 @@ def call_lists(draw: st.DrawFn, min_size: int = 0, **options: bool) -> tuple[Any
 @st.composite
 def user_messages(draw: st.DrawFn) -> UserMessage:
     if draw(st.booleans()):
-        return UserMessage(draw(texts))
-    parts = st.builds(TextContent, texts) | images()
+        return UserMessage(draw(worded))
+    parts = st.builds(TextContent, worded) | images()
     return UserMessage((draw(images()), *draw(st.lists(parts, max_size=3))))
 
 
@@ -84,7 +87,7 @@ def user_messages(draw: st.DrawFn) -> UserMessage:
 def tool_responses(
     draw: st.DrawFn, call_id: str, *, with_images: bool = True
 ) -> ToolResponseMessage:
-    text = draw(st.text(max_size=20))
+    text = draw(st.just("") | worded)
     if text and with_images and draw(st.booleans()):
         return ToolResponseMessage(call_id, (TextContent(text), draw(images())))
     return ToolResponseMessage(call_id, text)
@@ -95,18 +98,18 @@ def conversations(
     draw: st.DrawFn, *, signed: bool = False, tools_give_images: bool = True
 ) -> tuple[Message, ...]:
     """System messages, and then turns: the user's, the model's, and the answers to its calls."""
-    messages: list[Message] = [SystemMessage(text) for text in draw(st.lists(texts, max_size=2))]
+    messages: list[Message] = [SystemMessage(text) for text in draw(st.lists(worded, max_size=2))]
     used: set[str] = set()
     for _ in range(draw(st.integers(1, 3))):
         messages.append(draw(user_messages()))
         made = tuple(call for call in draw(call_lists(signed=signed)) if call.call_id not in used)
         used.update(call.call_id for call in made)
-        messages.append(CompletionMessage.of(draw(texts), made))
+        messages.append(CompletionMessage.of(draw(worded), made))
         messages.extend(
             draw(tool_responses(call.call_id, with_images=tools_give_images)) for call in made
         )
         if made and draw(st.booleans()):
-            messages.append(CompletionMessage.of(draw(texts)))
+            messages.append(CompletionMessage.of(draw(worded)))
     if draw(st.booleans()):
         messages.append(draw(user_messages()))
     return tuple(messages)

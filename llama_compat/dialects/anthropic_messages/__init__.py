@@ -30,21 +30,18 @@ from llama_compat.dialects.anthropic_messages.replies import (
 )
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
-    MAX_TEMPERATURE,
     RenderedRequest,
     Thinking,
     dropping_unbound,
     render_conversation,
     render_request,
     render_thinking,
-    wants_json_object,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 
 __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
-    "MAX_TEMPERATURE",
     "RenderedRequest",
     "StreamParser",
     "StreamRenderer",
@@ -61,5 +58,4 @@ __all__ = [
     "render_reply",
     "render_request",
     "render_thinking",
-    "wants_json_object",
 ]

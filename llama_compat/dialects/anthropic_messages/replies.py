@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import ReplyParts, reply_events
-from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,
     arguments_text,
@@ -35,7 +35,6 @@ from llama_compat.types import (
     StreamStart,
     TextContent,
     TextDelta,
-    ToolCall,
     ToolCallDelta,
     UnparseableToolCall,
 )
@@ -46,20 +45,19 @@ from llama_compat.types import (
 
 
 def parse_reply(
-    body: Mapping[str, Any], *, json_object: bool = False, dropped: tuple[str, ...] = ()
+    body: Mapping[str, Any], *, dropped: tuple[str, ...] = ()
 ) -> ChatCompletionResponse:
     """The reply in a `message` object.
 
     Args:
         body: the object.
-        json_object: whether a tool call stands for the JSON object that the request wanted.
         dropped: what of the request the vendor was not sent, by name.
 
     Raises:
         ValueError: it is not such an object.
     """
     try:
-        return _parse_message(body, json_object, dropped)
+        return _parse_message(body, dropped)
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply is not a message: {error!r}") from error
 
@@ -73,17 +71,13 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
     return told_count(body, "input_tokens")
 
 
-def _parse_message(
-    body: Mapping[str, Any], json_object: bool, dropped: tuple[str, ...]
-) -> ChatCompletionResponse:
+def _parse_message(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
     blocks = body["content"]
-    reason = _stop_reason(body.get("stop_reason"), json_object)
+    reason = _stop_reason(body.get("stop_reason"))
     parts: list[MessagePart] = []
     for block in blocks:
         cut = reason is StopReason.out_of_tokens and block is blocks[-1]
         part = _parse_block(block, cut)
-        if json_object and isinstance(part, ToolCall | UnparseableToolCall):
-            part = TextContent(part.arguments_json)
         if part is not None and part not in EMPTY_PARTS:
             parts.append(part)
     explanation = _explanation(body)
@@ -114,9 +108,9 @@ def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
     """The part that a block is; None for what the vendor's own servers do."""
     match block["type"]:
         case "text":
-            return TextContent(_joined(block["text"]))
+            return TextContent(joined(block["text"]))
         case "thinking":
-            return ReasoningContent(_joined(block["thinking"]), *_seal(block.get("signature")))
+            return ReasoningContent(joined(block["thinking"]), *_seal(block.get("signature")))
         case "redacted_thinking":
             return ReasoningContent("", block["data"], FAMILY, redacted=True)
         case "tool_use":
@@ -130,11 +124,6 @@ def _seal(value: Any) -> tuple[str | None, str]:
     return (signature, FAMILY) if signature else (None, "")
 
 
-def _joined(text: str) -> str:
-    joiner = SurrogateJoiner()
-    return joiner.push(text) + joiner.flush()
-
-
 def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
     given = block["input"]
     if cut and not given:
@@ -142,11 +131,8 @@ def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
     return parse_tool_call(block["id"] or new_call_id(), block["name"], arguments_text(given))
 
 
-def _stop_reason(reason: str | None, json_object: bool) -> StopReason:
-    parsed = STOP_REASONS.get(reason or "end_turn", StopReason.end_of_turn)
-    if json_object and parsed is StopReason.end_of_message:
-        return StopReason.end_of_turn
-    return parsed
+def _stop_reason(reason: str | None) -> StopReason:
+    return STOP_REASONS.get(reason or "end_turn", StopReason.end_of_turn)
 
 
 def _explanation(body: Mapping[str, Any]) -> str | None:
@@ -166,14 +152,11 @@ class StreamParser:
     it known whether the tokens ran out inside it.
 
     Args:
-        json_object: whether a tool call stands for the JSON object that the request wanted.
         dropped: what of the request the vendor was not sent, by name.
     """
 
-    def __init__(self, *, json_object: bool = False, dropped: tuple[str, ...] = ()) -> None:
-        self._json_object = json_object
+    def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
         self._dropped = dropped
-        self._json_begun = False
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
@@ -225,14 +208,13 @@ class StreamParser:
                 return self._progress(self._end_message(event["delta"]))
             case "message_stop":
                 self._stopped = True
-                reason = _stop_reason(self._stop_reason, self._json_object)
+                reason = _stop_reason(self._stop_reason)
                 counts = self._counts
                 usage, tier = counts.usage(), counts.service_tier
                 return [StreamComplete(reason, usage, self._stop_string, tier)]
             case "message":  # all of it, from a server that ignores that a stream was asked for
                 self._stopped = True
-                whole = parse_reply(event, json_object=self._json_object, dropped=self._dropped)
-                return list(reply_events(whole))
+                return list(reply_events(parse_reply(event, dropped=self._dropped)))
         return []
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:
@@ -303,20 +285,7 @@ class StreamParser:
         return self._calls.push(index=index, arguments=arguments_text(given)) if given else []
 
     def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
-        if self._json_object:
-            deltas = [text for delta in deltas for text in self._as_text(delta)]
         return [self._parts.progress(delta) for delta in deltas]
-
-    def _as_text(self, delta: Delta) -> Sequence[Delta]:
-        """What a call's delta adds to the JSON object that is wanted; other deltas as they are."""
-        if not isinstance(delta, ToolCallDelta):
-            return [delta]
-        if delta.arguments:
-            self._json_begun = True
-            return [TextDelta(delta.arguments)]
-        if delta.tool_call is not None and not self._json_begun:
-            return _text(delta.tool_call.arguments_json)
-        return ()
 
 
 def _text(text: str) -> Sequence[Delta]:

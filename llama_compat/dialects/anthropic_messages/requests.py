@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from llama_compat.dialects.alternating import AlternatingTurns
+from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.sampling import sampling_members
@@ -31,9 +31,6 @@ from llama_compat.types import (
     ToolDefinition,
     ToolResponseMessage,
 )
-
-MAX_TEMPERATURE = 1.0
-"""OpenAI's goes to 2."""
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
@@ -64,9 +61,6 @@ SERVICE_TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 """Anthropic's `service_tier` for OpenAI's: `auto` is served with priority as far as that has been
 paid for (https://platform.claude.com/docs/en/api/service-tiers, read on 2026-11-23). It has none
 for `flex` and `scale`; the reply says in which tier it was served."""
-
-JSON_TOOL = "reply_with_json"
-"""The tool that is called in place of the JSON object that is wanted."""
 
 
 class Thinking(Struct, frozen=True):
@@ -198,9 +192,6 @@ def render_request(
         choice = _render_tool_choice(request)
         if choice:
             body["tool_choice"] = choice
-    elif wants_json_object(request):
-        body["tools"] = [_render_tool(_JSON_TOOL_DEFINITION)]
-        body["tool_choice"] = {"type": "tool", "name": JSON_TOOL}
     output = _render_output_config(request, thinking)
     if output:
         body["output_config"] = output
@@ -213,15 +204,6 @@ def render_request(
     if request.stream:
         body["stream"] = True
     return body
-
-
-_JSON_TOOL_DEFINITION = ToolDefinition(JSON_TOOL, "Reply with a JSON object.", {"type": "object"})
-
-
-def wants_json_object(request: ChatCompletionRequest) -> bool:
-    """Whether the reply's text is to be the arguments of a call of `JSON_TOOL`."""
-    wanted = request.response_format
-    return wanted is not None and wanted.type == "json_object"
 
 
 def _is_result(block: Mapping[str, Any]) -> bool:
@@ -270,15 +252,9 @@ def _render_thinking_block(part: ReasoningContent) -> dict[str, Any]:
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return [
-        _render_image(part, path)
-        if isinstance(part, ImageContent)
-        else {"type": "text", "text": part.text}
-        for part in content
-        if isinstance(part, ImageContent) or part.text
-    ]
+    return content_blocks(
+        content, lambda text: {"type": "text", "text": text}, lambda each: _render_image(each, path)
+    )
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:

@@ -27,7 +27,6 @@ from llama_compat.dialects.bedrock_converse.replies import (
     parse_token_count,
 )
 from llama_compat.dialects.bedrock_converse.requests import (
-    MAX_TEMPERATURE,
     Extras,
     render_count_request,
     render_request,
@@ -35,7 +34,6 @@ from llama_compat.dialects.bedrock_converse.requests import (
 )
 
 __all__ = [
-    "MAX_TEMPERATURE",
     "Extras",
     "ModelFamily",
     "StreamParser",

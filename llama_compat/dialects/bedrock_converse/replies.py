@@ -15,7 +15,7 @@ from llama_compat.dialects.bedrock_converse.usage import (
 from llama_compat.dialects.counts import told_count
 from llama_compat.events import ReplyParts, reply_events
 from llama_compat.images import EncodedImage
-from llama_compat.text.surrogates import SurrogateJoiner
+from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,
     arguments_text,
@@ -98,14 +98,14 @@ def _parse_block(block: Mapping[str, Any], *, cut: bool) -> MessagePart | None:
     if not isinstance(block, dict):
         raise TypeError(f"a block is no object but {block!r:.40}")
     if "text" in block:
-        return TextContent(_joined(block["text"]))
+        return TextContent(joined(block["text"]))
     if "reasoningContent" in block:
         return _parse_reasoning(block["reasoningContent"])
     if "toolUse" in block:
         return _parse_call(block["toolUse"], cut=cut)
     if "citationsContent" in block:
         cited = block["citationsContent"].get("content") or ()
-        return TextContent(_joined("".join(each.get("text") or "" for each in cited)))
+        return TextContent(joined("".join(each.get("text") or "" for each in cited)))
     if "image" in block:
         source = block["image"]["source"]
         return _image(block["image"]["format"], source["bytes"])
@@ -116,7 +116,7 @@ def _parse_reasoning(content: Mapping[str, Any]) -> ReasoningContent:
     if "redactedContent" in content:
         return parse_redacted(content["redactedContent"])
     said = content["reasoningText"]
-    return parse_thought(_joined(said["text"]), said.get("signature"))
+    return parse_thought(joined(said["text"]), said.get("signature"))
 
 
 def _parse_call(call: Mapping[str, Any], *, cut: bool) -> AnyToolCall | None:
@@ -130,11 +130,6 @@ def _parse_call(call: Mapping[str, Any], *, cut: bool) -> AnyToolCall | None:
 
 def _image(format: str, data: str) -> ImageContent:
     return ImageContent(EncodedImage(f"image/{format}", data).data_url)
-
-
-def _joined(text: str) -> str:
-    joiner = SurrogateJoiner()
-    return joiner.push(text) + joiner.flush()
 
 
 def _stop_string(holder: Mapping[str, Any]) -> str | None:

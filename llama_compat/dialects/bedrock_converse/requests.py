@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from llama_compat.dialects.alternating import AlternatingTurns
+from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
 from llama_compat.dialects.anthropic_messages import RenderedRequest, dropping_unbound
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
@@ -24,8 +24,9 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
-from llama_compat.dialects.sampling import sampling_members
+from llama_compat.dialects.sampling import blank_stop, sampling_members, too_warm
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.fitting.forced_reply import json_beside_tools
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -45,12 +46,8 @@ from llama_compat.types import (
     ToolDefinition,
     ToolResponseMessage,
     TopKSamplingStrategy,
-    temperature_of,
 )
 from llama_compat.wire.json_fields import to_raw
-
-MAX_TEMPERATURE = 1.0
-"""OpenAI's goes to 2."""
 
 IMAGE_FORMATS = {
     "image/png": "png",
@@ -157,20 +154,15 @@ def unsupported_values(
 ) -> Mapping[str, str]:
     """OpenAI's names of what the API, or the model, has no form for with this value: why."""
     family = extras.family_of(request.model)
-    refused = {}
-    if temperature_of(request.sampling) > MAX_TEMPERATURE:
-        refused["temperature"] = "Bedrock's goes from 0 to 1"
+    refused = {**too_warm(request.sampling, "Bedrock")}
+    if family == "claude":
+        refused |= blank_stop(request.sampling, "Claude")
     if isinstance(request.sampling.strategy, TopKSamplingStrategy) and not has_top_k(family):
         refused["top_k"] = "nothing says how this model is told so on Bedrock"
     effort = request.reasoning_effort
     if effort is not None and (why := untold_effort(request.model, family, effort)) is not None:
         refused["reasoning_effort"] = why
-    wanted = request.response_format
-    if wanted is not None and wanted.type == "json_object" and request.tools:
-        refused["response_format"] = (
-            "'json_object' is a forced tool call on Bedrock, so it can't go together with tools;"
-            " 'json_schema' can"
-        )
+    refused |= json_beside_tools(request, "Bedrock")
     if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
         refused["tool_choice"] = (
             "Bedrock wants tools to be offered where calls are in the conversation, and has no"
@@ -230,13 +222,9 @@ def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[s
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
-    parts = (TextContent(content),) if isinstance(content, str) else content
-    return [
-        _render_image(part, path) if isinstance(part, ImageContent) else {"text": part.text}
-        for part in parts
-        # Text that is blank is refused.
-        if isinstance(part, ImageContent) or part.text.strip()
-    ]
+    return content_blocks(
+        content, lambda text: {"text": text}, lambda each: _render_image(each, path)
+    )
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:

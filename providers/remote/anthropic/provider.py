@@ -12,7 +12,9 @@ from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
 from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
+from llama_compat.dialects.sampling import blank_stop, too_warm
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fitting.forced_reply import json_beside_tools, json_by_call, with_json_call
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -24,7 +26,6 @@ from llama_compat.types import (
     CompletionRequest,
     StreamEvent,
     ThinkingForm,
-    temperature_of,
 )
 from llama_compat.wire.json_fields import to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -152,18 +153,10 @@ class AnthropicMessagesProvider(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
         """What has no form in this API."""
-        refused = {}
-        if temperature_of(request.sampling) > anthropic_messages.MAX_TEMPERATURE:
-            refused["temperature"] = "Anthropic's goes from 0 to 1"
-        if (
-            isinstance(request, ChatCompletionRequest)
-            and anthropic_messages.wants_json_object(request)
-            and request.tools
-        ):
-            refused["response_format"] = (
-                "'json_object' is a forced tool call for Anthropic, so it can't go together with"
-                " tools; 'json_schema' can"
-            )
+        sampling, vendor = request.sampling, "Anthropic"
+        refused = {**too_warm(sampling, vendor), **blank_stop(sampling, vendor)}
+        if isinstance(request, ChatCompletionRequest):
+            refused |= json_beside_tools(request, vendor)
         return refused
 
     async def live_models(self) -> Sequence[str]:
@@ -206,26 +199,25 @@ class AnthropicMessagesProvider(
 
     def chat_completion(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation."""
+        return json_by_call(request, self._say)
+
+    def _say(self, request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         rendered = self._rendered(request)
         body = rendered.body
         if request.marks_prompt:
             body = with_cache_marks({name: to_raw(value) for name, value in body.items()})
-        read: dict[str, Any] = {
-            "json_object": anthropic_messages.wants_json_object(request),
-            "dropped": rendered.dropped,
-        }
         return read_reply(
             self.id,
             self._post("messages", request, body, rendered.betas),
-            partial(anthropic_messages.parse_reply, **read),
-            anthropic_messages.StreamParser(**read),
+            partial(anthropic_messages.parse_reply, dropped=rendered.dropped),
+            anthropic_messages.StreamParser(dropped=rendered.dropped),
             stream=request.stream,
             required=["content"],
         )
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the vendor counts in the conversation and its tools."""
-        rendered = self._rendered(request)
+        rendered = self._rendered(with_json_call(request))
         body = {name: rendered.body[name] for name in _COUNTED if name in rendered.body}
         async with self._post("count_tokens", request, body, rendered.betas) as response:
             return await read_object(

@@ -15,7 +15,7 @@ from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages, bedrock_converse
 from llama_compat.dialects.bedrock_converse.models import MODELS_PATH, PROFILES_PATH
 from llama_compat.dialects.bedrock_converse.replies import REQUIRED
-from llama_compat.fitting.forced_reply import as_forced_call, as_text
+from llama_compat.fitting.forced_reply import json_by_call, with_json_call
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -166,12 +166,7 @@ class BedrockConverseProvider(
         self._check_key()
         messages = await self.images.inline(request.messages)
         request = structs.replace(request, messages=messages)
-        wanted = request.response_format
-        if wanted is not None and wanted.type == "json_object":
-            said = as_text(self._converse(structs.replace(request, **as_forced_call(wanted))))
-        else:
-            said = self._converse(request)
-        async with aclosing(said) as events:
+        async with aclosing(json_by_call(request, self._converse)) as events:
             async for event in events:
                 yield event
 
@@ -197,7 +192,7 @@ class BedrockConverseProvider(
         """
         self._check_key()
         messages = await self.images.inline(request.messages)
-        request = structs.replace(request, messages=messages)
+        request = with_json_call(structs.replace(request, messages=messages))
         body = encode(bedrock_converse.render_count_request(request, self._whole))
         async with self.upstream.post(
             self._path(request.model, "count-tokens"), body, request_id=request.request_id

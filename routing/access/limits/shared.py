@@ -1,4 +1,4 @@
-"""Counters for several processes and machines: in Redis, or in another store."""
+"""Counters for several processes and machines, in a store that they share."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from routing.access.limits.memory import CountersAway, Taken, nothing
 from routing.access.limits.rules import Charge, Resource
 from routing.storage.outage import Outage
-from routing.storage.redis_client import redis_client
 from routing.waiting import first_of
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +31,7 @@ LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 
 ANSWER_SECONDS = 0.05
-"""Redis is away if it takes longer to answer, unless it is this process that was busy."""
+"""The store is away if it takes longer to answer, unless it is this process that was busy."""
 
 CONNECT_SECONDS = 0.25
 """The same of a new connection, which takes several ways there and back."""
@@ -45,17 +40,15 @@ PROBE_SECONDS = 0.1
 """So long one waits before one looks again whether it is back."""
 
 TELL_SECONDS = 2.0
-"""So long the storage may take to say what budgets have come to, before Redis is asked again."""
+"""So long the storage may take to say what budgets have come to, before the store is asked."""
 
 MAX_QUESTIONS = 32
-"""So many are asked at a time; who has more waits, but not for a Redis that is away."""
+"""So many are asked at a time; who has more waits, but not for a store that is away."""
 
 MAX_UNSETTLED = 10_000
 """So many ends of requests are kept for when it is back."""
 
 SEEDED_TOGETHER = 500
-
-_FOLDER = Path(__file__).parent
 
 _BUDGET, _CONCURRENT = Resource.budget, Resource.concurrent
 
@@ -65,10 +58,10 @@ ScriptAnswer = TypeVar("ScriptAnswer")
 class _Settlement(Struct, eq=False):
     """The end of a request.
 
-    What budgets have come to is counted in Redis and kept in the storage, from which Redis is told
-    what it does not know. So that nothing is counted twice, it is decided once where it goes first:
-    what has been sent to Redis is in the storage only after Redis has answered, and what could not
-    be sent is sent later without it.
+    What budgets have come to is counted in the store and kept in the storage, from which the store
+    is told what it does not know. So that nothing is counted twice, it is decided once where it
+    goes first: what has been sent to the store is in the storage only after there was an answer,
+    and what could not be sent is sent later without it.
 
     Attributes:
         lease, charges, used, is_apart: as `Counters.settle` has them.
@@ -179,12 +172,12 @@ class SharedCounters(ABC):
         """Whether the store has said nothing, in time."""
 
     def when_back(self, tell: Callable[[], Awaitable[None]]) -> None:
-        """Have `tell` called, to call `set_used`, before Redis is asked again after an outage."""
+        """Have `tell` called, to call `set_used`, before the store is asked after an outage."""
         self._tell = tell
 
     @property
     def is_away(self) -> bool:
-        """Whether Redis can't be asked at the moment."""
+        """Whether the store can't be asked at the moment."""
         return self._is_away
 
     async def start(self) -> None:
@@ -329,7 +322,7 @@ class SharedCounters(ABC):
         await self._run("settle", _keys(charges, lease), arguments)
         settlement.is_counted()
 
-    # The one who sees to it that Redis and this process agree -------------------------------------
+    # The one who sees to it that the store and this process agree ---------------------------------
 
     async def _tend(self) -> None:
         while not self._stopping.is_set():
@@ -342,7 +335,7 @@ class SharedCounters(ABC):
                 except CountersAway:
                     await first_of(self._stopping, PROBE_SECONDS)
                 except Exception:
-                    log.exception("what limits count in Redis may not be right")
+                    log.exception("what limits count in %s may not be right", self.store)
                     break
             self._forget_counters()
 
@@ -358,7 +351,7 @@ class SharedCounters(ABC):
                 del self._known[name]
 
     async def _come_to_agree(self) -> None:
-        """Tell Redis what it may have missed, and count there from then on.
+        """Tell the store what it may have missed, and count there from then on.
 
         Raises:
             CountersAway: it can't be told.
@@ -421,7 +414,7 @@ class SharedCounters(ABC):
                 self._unsettled.extendleft(reversed(failed))
                 raise CountersAway
         if self._dropped:
-            log.error("%s ends of requests were never counted in Redis", self._dropped)
+            log.error("%s ends of requests were never counted in %s", self._dropped, self.store)
             self._dropped = 0
 
     # Questions ------------------------------------------------------------------------------------
@@ -469,53 +462,6 @@ class SharedCounters(ABC):
             # All was lost, though nobody noticed that it was away.
             self._epoch = epoch
             self._agree.set()
-
-
-class RedisCounters(SharedCounters):
-    """Counters in Redis, by scripts in Lua.
-
-    Args:
-        address: `redis://`, `rediss://` or `unix://`; it may hold a password.
-        lease_seconds, renew_seconds, answer_seconds: as in `SharedCounters`.
-    """
-
-    store = "Redis"
-
-    _client: Redis | None = None
-    _scripts: Mapping[str, Any] = {}
-
-    def _connect(self) -> None:
-        self._client = redis_client(
-            self._address,
-            self._answer_seconds,
-            purpose="to count limits in Redis",
-            setting="`server.fleet` (or `server.limits`) has",
-            connect_seconds=max(CONNECT_SECONDS, self._answer_seconds),
-            decode_responses=True,
-        )
-        common = (_FOLDER / "common.lua").read_text("utf-8")
-        scripts = {}
-        for name in ("take", "settle", "sync", "seed"):
-            text = (_FOLDER / f"{name}.lua").read_text("utf-8")
-            scripts[name] = self._client.register_script(common + text)
-        self._scripts = scripts
-
-    async def _disconnect(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
-    async def _execute(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        return await self._scripts[script](keys=keys, args=arguments)
-
-    def _troubles(self) -> tuple[type[Exception], ...]:
-        from redis.exceptions import RedisError
-
-        return RedisError, OSError, TimeoutError
-
-    def _is_no_answer(self, error: Exception) -> bool:
-        from redis.exceptions import TimeoutError as NoAnswer
-
-        return isinstance(error, NoAnswer | TimeoutError)
 
 
 def _keys(charges: Sequence[Charge], lease: str = "") -> list[str]:

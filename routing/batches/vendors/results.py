@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from providers.remote.batches.base import LineAnswer, VendorBatch, VendorBatches, VendorStatus
+from providers.remote.upstream.vendor_errors import vendor_error
 from routing.batches.journal.rows import PENDING, TO_HAND, DoneLine, LineRow
-from routing.batches.run import lines_of
+from routing.batches.run import done_line, lines_of
 from routing.batches.vendors.lines import read
 from routing.batches.vendors.orders import OrderRow
-from routing.batches.wires import Line, LineOutcome, render_result
+from routing.batches.wires import Line, LineOutcome
 
 if TYPE_CHECKING:
     from routing.batches.vendors.run import VendorRun
@@ -30,10 +31,6 @@ TOGETHER = 64
 
 PIECE_BYTES = 1 << 20
 """What comes is written to the disk in pieces of about so much."""
-
-PASSING = frozenset({408, 429, 500, 502, 503, 504, 529})
-"""What a line meets that says nothing of it, and is not paid for: it is asked by a request, which
-another target may answer."""
 
 LOST = LineOutcome(
     code="unknown_outcome",
@@ -124,7 +121,7 @@ class Results:
             elif not answer.status:
                 self._undone[number] = answer.was_cancelled
                 del said[number]
-            elif answer.status in PASSING:
+            elif self._met_a_fault(answer):
                 del said[number]
                 if self._run.is_broken_off:
                     self._undone[number] = True
@@ -161,6 +158,15 @@ class Results:
             if number is not None:
                 said[number] = answer
         return said
+
+    def _met_a_fault(self, answer: LineAnswer) -> bool:
+        """Whether a line has met what says nothing of it, and is not paid for: it is asked by a
+        request, which another target may answer."""
+        if answer.status < 400:
+            return False
+        assert self._api is not None
+        error = vendor_error(self._api.provider, answer.status, {}, answer.body)
+        return error.error_class.handling.passes
 
     async def _outcome(self, line: Line, said: LineAnswer) -> LineOutcome:
         asker, job = self._run.worker.asker, self._run.job
@@ -233,9 +239,7 @@ class Results:
         return self._order
 
     def _done(self, row: LineRow, line: Line, outcome: LineOutcome) -> DoneLine:
-        job = self._run.job
-        result = render_result(job.endpoint, job.id, row.number, line.custom_id, outcome)
-        return DoneLine(row.number, outcome.is_good, result, outcome.cost)
+        return done_line(self._run.job, row, line, outcome)
 
 
 async def _fetched(api: VendorBatches, output: str, folder: str | None) -> BinaryIO:

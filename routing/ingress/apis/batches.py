@@ -12,14 +12,12 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import JSONFields, from_raw
 from routing.batches.files import EXPIRES_SECONDS, FileStore, file_not_found, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
-from routing.ingress.body import parse_body, read_body
-from routing.ingress.disconnect import ClientGone
+from routing.ingress.apis.json_body import body_of
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
@@ -52,22 +50,6 @@ def worker_of(request: Request) -> BatchWorker:
             code="batches_disabled",
         )
     return worker
-
-
-async def body_of(request: Request) -> JSONFields:
-    """The members of the JSON object that a request is.
-
-    Raises:
-        APIError: 400, 408, 413, 503: it is none, or can't be had.
-        ClientGone: the client left.
-    """
-    runtime = runtime_of(request)
-    settings = runtime.settings
-    with runtime.bodies.one() as held:
-        body = await read_body(
-            request.scope, request.receive, settings.max_body_bytes, held, settings.body_seconds
-        )
-        return await off_loop(len(body), parse_body, body)
 
 
 def add_batch_routes(app: Application, prefixes: tuple[str, ...]) -> None:
@@ -111,10 +93,7 @@ _CREATE: dict[str, Any] = {
 async def create_batch(request: Request) -> Response:
     """Ask all lines of a file when there is room for them. Its input is checked before."""
     worker = worker_of(request)
-    try:
-        fields = await body_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    fields = await body_of(request)
     job = await _ordered(fields, request.scope["principal"].id, worker.files)
     with unavailable():
         await worker.journal.add(job)

@@ -12,10 +12,8 @@ from starlette.background import BackgroundTask
 
 from llama_compat.errors import (
     APIError,
-    compressed_body,
     invalid_parameter,
     missing_parameter,
-    request_timed_out,
 )
 from routing.asgi import headers_by_name
 from routing.batches.files import (
@@ -29,7 +27,7 @@ from routing.batches.files import (
     file_not_found,
     file_too_large,
 )
-from routing.ingress.disconnect import ClientGone
+from routing.ingress.body import is_longer, part_in
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
@@ -98,8 +96,6 @@ async def upload_file(request: Request) -> Response:
     file = await store.begin(request.scope["principal"].id)
     try:
         kept = await _received(request, store, file)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
     finally:
         await file.discard()
     return JSONResponse(kept.shown())
@@ -112,22 +108,14 @@ async def _received(request: Request, store: FileStore, file: NewFile) -> Stored
 
     scope, settings = request.scope, runtime_of(request).settings
     headers = headers_by_name(scope)
-    coding = headers.get(b"content-encoding", b"")
-    if coding and coding.lower() != b"identity":
-        raise compressed_body(coding.decode("latin-1"))
-    length = headers.get(b"content-length", b"")
     most = store.settings.max_bytes
-    if length.isdigit() and (len(length) > 20 or int(length) > most + 2 * MAX_TEXT_BYTES):
+    if is_longer(headers, most + 2 * MAX_TEXT_BYTES):
         raise file_too_large(most)
     form = FormWithFile(headers.get(b"content-type", b"").decode("latin-1"))
     more = True
     while more:
         message = await request.receive()
-        if message["type"] == "http.disconnect":
-            if message.get("late"):
-                raise request_timed_out("body", settings.body_seconds)
-            raise ClientGone
-        form.feed(message.get("body", b""))
+        form.feed(part_in(message, settings.body_seconds))
         more = message.get("more_body", False)
         if len(form.data) >= PIECE_BYTES or not more:
             piece, form.data = bytes(form.data), bytearray()

@@ -22,9 +22,9 @@ from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
 from routing.batches.shown import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
 from routing.ingress.answer import request_id_of
-from routing.ingress.apis.batches import body_of, found_job, seconds_of, worker_of
+from routing.ingress.apis.batches import found_job, seconds_of, worker_of
 from routing.ingress.apis.files import streamed
-from routing.ingress.disconnect import ClientGone
+from routing.ingress.apis.json_body import body_of
 
 if TYPE_CHECKING:
     from routing.app import Application
@@ -132,10 +132,7 @@ def _lines(raw: Raw, max_lines: int) -> list[bytes]:
 async def create_message_batch(request: Request) -> Response:
     """Have messages said when there is room for them."""
     worker = worker_of(request)
-    try:
-        fields = await body_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    fields = await body_of(request)
     if "requests" not in fields:
         raise missing_parameter("requests")
     raw = fields["requests"]

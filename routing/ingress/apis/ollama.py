@@ -21,12 +21,10 @@ from llama_compat.dialects.ollama.operations import (
     OLLAMA,
 )
 from llama_compat.errors import APIError, missing_parameter
-from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
 from providers.local.residency.resident import Whereabouts
 from routing.ingress.apis.client_api import ClientAPI, is_below
-from routing.ingress.body import parse_body, read_body
-from routing.ingress.disconnect import ClientGone
+from routing.ingress.apis.json_body import body_of
 from routing.runtime import list_models, runtime_of
 
 if TYPE_CHECKING:
@@ -77,20 +75,7 @@ def _add_routes(app: Application) -> None:
 
     async def show(request: Request) -> Response:
         """What is known of one model."""
-        runtime = runtime_of(request)
-        settings = runtime.settings
-        with runtime.bodies.one() as held:
-            try:
-                body = await read_body(
-                    request.scope,
-                    request.receive,
-                    settings.max_body_bytes,
-                    held,
-                    settings.body_seconds,
-                )
-            except ClientGone:
-                return Response()
-            fields = await off_loop(len(body), parse_body, body)
+        runtime, fields = runtime_of(request), await body_of(request)
         # `name` is what older clients call it.
         named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
         model = next((each for each in named if isinstance(each, str) and each), None)

@@ -22,7 +22,7 @@ from routing.ingress.websocket.session import open_websocket
 from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
 from routing.storage.kept import RESPONSES_KEPT
-from routing.storage.responses import Items
+from routing.storage.kept_rows import Items
 
 if TYPE_CHECKING:
     from routing.app import Application

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,7 +15,8 @@ from llama_compat.errors import APIError, internal_error, shutting_down
 from providers.base import Provider
 from routing.layers.keeping.followed import FollowedReply, unknown_vendor
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
-from routing.storage.responses import RUNNING, ResponseStore, StoredResponse
+from routing.storage.kept_rows import RUNNING
+from routing.storage.responses import ResponseStore, StoredResponse
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,9 @@ MAX_RUNNING = 256
 
 LOOK_SECONDS = 1.0
 """How often the store is asked whether another process was told to cancel one."""
+
+KEEP_SECONDS = 600.0
+"""So long the store may be away until what has been made, and paid for, is let go."""
 
 ResponseObject = dict[str, Any]
 
@@ -183,7 +188,19 @@ class BackgroundResponses:
         except Exception:
             log.exception("response %s failed in the background", queued["id"])
             response = _failed(queued, internal_error())
-        await self._kept.complete(response)
+        await self._keep(response)
+
+    async def _keep(self, response: ResponseObject) -> None:
+        """Have the store know what was made, once it can be used."""
+        late = time.monotonic() + KEEP_SECONDS
+        while True:
+            try:
+                return await self._kept.complete(response)
+            except APIError:  # which has been logged
+                if time.monotonic() > late:
+                    log.error("response %s was made, and could not be kept", response["id"])
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, store: ResponseStore) -> None:
         while True:

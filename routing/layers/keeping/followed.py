@@ -16,7 +16,7 @@ from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
 from providers.base import Provider
 from routing.storage.kept import AtVendor, KeptAPI
-from routing.storage.responses import RUNNING
+from routing.storage.kept_rows import RUNNING
 
 log = logging.getLogger(__name__)
 

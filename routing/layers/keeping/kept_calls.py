@@ -17,7 +17,7 @@ from llama_compat.dialects.openai_responses.input.requests import ResponsesCall
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.wire.json_fields import unicode_from_raw
 from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT, KeptAPI
-from routing.storage.responses import Items
+from routing.storage.kept_rows import Items
 
 KeptCall = ResponsesCall | InteractionCall
 """A translation whose reply may be kept."""

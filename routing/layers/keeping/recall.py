@@ -14,7 +14,8 @@ from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json
 from routing.allowance import Allowance
 from routing.storage.kept import RESPONSES_KEPT, KeptAPI
-from routing.storage.responses import Items, ResponseStore
+from routing.storage.kept_rows import Items
+from routing.storage.responses import ResponseStore
 
 REMEMBERED = 32
 """So many responses a connection knows; the one that was gone on from longest ago makes room."""

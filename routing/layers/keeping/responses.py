@@ -18,9 +18,9 @@ from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.fitting.fit import Fitted
+from llama_compat.fitting.honoured import VocabularyProvider, honoured
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
-from llama_compat.translation import VocabularyProvider, honoured
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import (
     JSONFields,
@@ -37,7 +37,8 @@ from routing.models import Route
 from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
 from routing.storage.kept import KeptAPI
-from routing.storage.responses import Items, ResponseStore
+from routing.storage.kept_rows import Items
+from routing.storage.responses import ResponseStore
 
 Equip = Callable[[Call, Route, list[ReplyPart]], Awaitable[Call]]
 """Gives a call the tools that the server runs for it, as the layer behind does later."""

@@ -8,6 +8,7 @@ from msgspec import UNSET, structs
 
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
+from routing.ingress.disconnect import CLIENT_LEFT
 from routing.models import Route
 from routing.observability.records.estimate import counted_or_estimated
 from routing.observability.records.prices import Prices
@@ -16,9 +17,6 @@ from routing.observability.records.trail import trail_of
 from routing.observability.sample import finish_reason
 from routing.policy.attempts import Attempt
 from routing.request import Request, Spent
-
-CLIENT_LEFT = 499
-"""The status of a request whose client left before there was one (nginx's number for it)."""
 
 CACHE = "llama-compat-cache"
 """What is recorded as the provider of a reply that was asked for before, or by another."""

@@ -99,8 +99,7 @@ class MCPServer:
         self._asks_users = asks_users
         self._process: StdioServer | None = None
         if own is not None and own.command:
-            env = {name: value.get_secret_value() for name, value in own.env.items()}
-            self._process = StdioServer(own.command, env)
+            self._process = StdioServer(own.command, own.env)
 
     @property
     def fault(self) -> str:

@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager
 
 from anyio import BrokenResourceError, ClosedResourceError, create_memory_object_stream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
+from pydantic import SecretStr
 
 from llama_compat.off_loop import off_loop
+from routing.process.programs import end_program, environment_with, kill_program, start_program
 from routing.tools.mcp.answers import AnswerBound, TooMuchSaid
-from routing.tools.programs import end_program, kill_program, start_program
 
 GRACE_SECONDS = 2.0
 """How long a process may take to end by itself, and again when it has been told to."""
@@ -41,7 +41,7 @@ class StdioServer:
         fault: why it was ended before its session was over; empty where it was not.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, SecretStr]) -> None:
         self._command = command
         self._env = env
         self._bound = AnswerBound()
@@ -58,7 +58,7 @@ class StdioServer:
         Raises:
             OSError: it can't be started.
         """
-        process = await start_program(self._command, {**get_default_environment(), **self._env})
+        process = await start_program(self._command, environment_with(self._env))
         # Without a buffer nothing is read that is not taken.
         says, heard = create_memory_object_stream[_Said](0)
         asks, asked = create_memory_object_stream[SessionMessage](0)

@@ -23,9 +23,9 @@ from routing.vector_stores.entries.rows import (
 )
 from routing.vector_stores.stores import (
     StoreTable,
+    owned_store,
     page_of,
     store_has_expired,
-    store_not_found,
     stores_unavailable,
 )
 
@@ -85,6 +85,7 @@ class Entries:
             batch = FileBatchRow(f"vsfb_{os.urandom(16).hex()}", store_id, owner, now, 0)
         with stores_unavailable():
             async with self._storage.transaction() as transaction:
+                await transaction.alone(f"vector stores of {owner}")
                 await self._open_store(transaction, owner, store_id)
                 await self._check_room(transaction, owner)
                 if batch is not None:
@@ -102,15 +103,8 @@ class Entries:
         return batch
 
     async def _open_store(self, transaction: Transaction, owner: str, store_id: str) -> None:
-        found = await transaction.fetch(
-            "SELECT active, expires_days FROM vector_stores WHERE id = ? AND owner = ?",
-            store_id,
-            owner,
-        )
-        if not found:
-            raise store_not_found(store_id)
-        ((active, days),) = found
-        if days is not None and active + days * 86400 <= self._now():
+        store = await owned_store(transaction, owner, store_id)
+        if store.has_expired(self._now()):
             raise store_has_expired(store_id)
         # It locks the store, so that nobody deletes it meanwhile.
         await transaction.fetch(

@@ -136,6 +136,7 @@ class EntryWork:
             for place, (chunk, column) in enumerate(zip(chunks, columns, strict=True))
         ]
         async with self._storage.transaction() as transaction:
+            await transaction.alone(f"vector stores of {entry.owner}")
             # Who gets on does not try in vain.
             changes = f"bytes = bytes + {size}, chunks = chunks + {len(chunks)}, attempts = 1"
             await self._lock(transaction, entry, changes)

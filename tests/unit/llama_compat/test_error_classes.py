@@ -178,20 +178,20 @@ def test_what_a_provider_here_cannot_do_is_a_class_of_its_own(error: APIError) -
 
 
 HANDLING = {
-    # class: retried, falls back, blamed, cools at once, retry-after counts
-    C.context_length: (0, 1, 0, 0, 0),
-    C.content_filter: (0, 1, 0, 0, 0),
-    C.quota: (0, 1, 1, 1, 1),
-    C.rate_limit: (1, 1, 1, 0, 1),
-    C.authentication: (0, 1, 1, 1, 0),
-    C.overloaded: (1, 1, 1, 0, 1),
-    C.timeout: (0, 1, 1, 0, 0),
-    C.connection: (1, 1, 1, 0, 0),
-    C.not_found: (0, 1, 0, 0, 0),
-    C.bad_request: (0, 0, 0, 0, 0),
-    C.server_error: (1, 1, 1, 0, 1),
-    C.unsupported: (0, 0, 0, 0, 0),
-    C.other: (0, 0, 0, 0, 0),
+    # class: retried, falls back, blamed, cools at once, retry-after counts, passes
+    C.context_length: (0, 1, 0, 0, 0, 0),
+    C.content_filter: (0, 1, 0, 0, 0, 0),
+    C.quota: (0, 1, 1, 1, 1, 0),
+    C.rate_limit: (1, 1, 1, 0, 1, 1),
+    C.authentication: (0, 1, 1, 1, 0, 0),
+    C.overloaded: (1, 1, 1, 0, 1, 1),
+    C.timeout: (0, 1, 1, 0, 0, 1),
+    C.connection: (1, 1, 1, 0, 0, 1),
+    C.not_found: (0, 1, 0, 0, 0, 0),
+    C.bad_request: (0, 0, 0, 0, 0, 0),
+    C.server_error: (1, 1, 1, 0, 1, 1),
+    C.unsupported: (0, 0, 0, 0, 0, 0),
+    C.other: (0, 0, 0, 0, 0, 0),
 }
 
 
@@ -203,6 +203,7 @@ def test_what_each_class_means_for_the_request_and_its_target() -> None:
             kind.handling.blames_target,
             kind.handling.cools_at_once,
             kind.handling.heeds_retry_after,
+            kind.handling.passes,
         )
         for kind in ErrorClass
     }

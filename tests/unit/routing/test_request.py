@@ -13,10 +13,11 @@ from llama_compat.dialects.ollama.operations import GENERATE
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
 from llama_compat.distribution import Distribution
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Principal, Reply
+from llama_compat.exchange import ANYBODY, Principal, Reply
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import parse_fields
 from providers.local.echo import EchoConfig
+from routing.ingress.edge import serve
 from routing.request import Request
 from routing.runtime import Runtime
 
@@ -132,11 +133,12 @@ async def test_what_goes_on_ends_as_it_ended_later(
     request.when_ended(told.append)
     request.reply, request.status = Reply(b'{"status": "queued"}'), 200
     request.sampled().add(b"queued")
-    later.reply, later.error = reply, error
+    later.reply, later.error, later.cached = reply, error, True
     request.goes_on = True
     await request.went_on(later)
     assert told == [request]
     assert (request.reply, request.error, request.cancelled) == (reply, error, cancelled)
+    assert request.cached
     assert (request.attempts, request.status, request.goes_on) == (later.attempts, 200, False)
     assert b"queued" not in request.tail
 
@@ -152,3 +154,16 @@ def test_its_line_in_the_log() -> None:
     left = Request(CHAT, "req")
     left.left("client disconnected")
     assert (left.cancelled, left.line().outcome) == (True, "client disconnected")
+
+
+async def test_it_ends_though_telling_of_its_error_fails(runtime: Runtime) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"nonsense"}
+
+    async def send(message: Any) -> None:
+        raise OSError("the connection is gone")
+
+    scope = {"type": "http", "path": "/v1/chat/completions", "query_string": b"", "headers": []}
+    with pytest.raises(OSError, match="gone"):
+        await serve(scope, receive, send, runtime, CHAT, ANYBODY)
+    assert runtime.running == set()

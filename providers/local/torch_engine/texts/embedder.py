@@ -12,29 +12,20 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModel
 
 from llama_compat.types import EmbeddingRequest
-from providers.base import ProviderStartError
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
-from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.texts.pooling import Steps, read_steps, settings_in
+from providers.local.torch_engine.texts.reading import longest_text, read_text_model
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
 """Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
 
 UNUSED = ("pooler",)
 """Parts of transformers' models that come after the states that are pooled here."""
-
-_PADDED_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert"})
-"""The positions of these begin behind that of padding, so that fewer are left."""
-
-_NO_LIMIT = 1_000_000
-"""A tokenizer that knows of no limit says a number that is larger."""
 
 
 @dataclass(frozen=True)
@@ -79,53 +70,28 @@ def load_embedder(
     Raises:
         ProviderStartError: it can't be loaded, or has a step that is not known here.
     """
-    device = choose_device(config.device)
-    transformers_logging.disable_progress_bar()
-    try:
-        steps = read_steps(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = where(
-            read_model, AutoModel, folder, spare=UNUSED, dtype=choose_dtype(config.dtype, device)
-        )
-    except Exception as error:  # of a damaged file, whatever its reader stumbles over
-        raise ProviderStartError(
-            f"The embedding model '{name}' in {folder} can't be loaded: {error}. Pull it again or"
-            " name another folder in the template."
-        ) from error
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = config.control_tokens != "all"
-    max_tokens = longest_text(
-        model.config,
-        [
-            settings_in(folder / "sentence_bert_config.json").get("max_seq_length"),
-            tokenizer.model_max_length,
-            context_length,
-        ],
+    read, steps = read_text_model(
+        f"embedding model '{name}'",
+        folder,
+        config,
+        where,
+        lambda _: (AutoModel, read_steps(folder)),
+        spare=UNUSED,
     )
-    longest_token = max(len(token.encode()) for token in backend.get_vocab())
-    size = len(steps.poolings) * int(model.config.hidden_size)
+    own = settings_in(folder / "sentence_bert_config.json").get("max_seq_length")
+    max_tokens = longest_text(read.model.config, [own, read.max_length, context_length])
+    size = len(steps.poolings) * int(read.model.config.hidden_size)
     if steps.dense:
         size = len(steps.dense[-1].weight)
     return LoadedEmbedder(
         name,
-        model.to(device).eval(),
-        backend,
+        read.model,
+        read.tokenizer,
         steps,
         size,
         max_tokens,
-        max_tokens * longest_token,
+        max_tokens * read.longest_token,
     )
-
-
-def longest_text(config: Any, limits: Sequence[int | None]) -> int:
-    """How many tokens a text can have: as many as there are positions, and no limit is exceeded."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and config.model_type in _PADDED_POSITIONS:
-        positions -= (config.pad_token_id or 0) + 1
-    known = [each for each in (positions, *limits) if each is not None and each < _NO_LIMIT]
-    return min(known, default=512)
 
 
 class TorchEmbedder(EmbedderThread):

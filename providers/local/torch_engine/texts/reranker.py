@@ -16,29 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import RankedDocument, RerankRequest, RerankResponse, Usage
-from providers.base import ProviderStartError
 from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
-from providers.local.torch_engine.devices import choose_device, choose_dtype
-from providers.local.torch_engine.loading.checkpoint import read_model
-from providers.local.torch_engine.texts.embedder import BATCH_TOKENS, batches, longest_text
+from providers.local.torch_engine.texts.embedder import BATCH_TOKENS, batches
 from providers.local.torch_engine.texts.pair_prompts import (
     CARD_TOKENS,
     PairPrompt,
     pair_prompt_in,
     scored_tokens,
 )
+from providers.local.torch_engine.texts.reading import longest_text, read_text_model
 
 
 @dataclass(frozen=True)
@@ -89,42 +82,33 @@ def load_reranker(
     Raises:
         ProviderStartError: it can't be loaded.
     """
-    device = choose_device(config.device)
-    transformers_logging.disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        dtype = choose_dtype(config.dtype, device)
-        prompt = pair_prompt_in(folder, tokenizer)
+
+    def look(tokenizer: Any) -> tuple[Any, tuple[PairPrompt | None, tuple[int, int | None] | None]]:
         tokens = scored_tokens(folder, tokenizer)
         kind = AutoModelForSequenceClassification if tokens is None else AutoModelForCausalLM
-        model = where(read_model, kind, folder, dtype=dtype)
-    except Exception as error:  # of a damaged file, whatever its reader stumbles over
-        raise ProviderStartError(
-            f"The reranking model '{name}' in {folder} can't be loaded: {error}. Pull it again or"
-            " name another folder in the template."
-        ) from error
-    backend = tokenizer.backend_tokenizer
-    backend.no_padding()
-    backend.no_truncation()
-    backend.encode_special_tokens = config.control_tokens != "all"
+        return kind, (pair_prompt_in(folder, tokenizer), tokens)
+
+    read, (prompt, tokens) = read_text_model(
+        f"reranking model '{name}'", folder, config, where, look
+    )
+    model = read.model
     padding = model.config.pad_token_id or 0
-    limits = [tokenizer.model_max_length, context_length]
+    limits = [read.max_length, context_length]
     if prompt is not None and context_length is None:
         limits.append(CARD_TOKENS)
     max_tokens = longest_text(model.config, limits)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = padding  # of a batch, the last token that is none counts
-    longest_token = max(len(token.encode()) for token in backend.get_vocab())
     return LoadedReranker(
         name,
-        model.to(device).eval(),
-        backend,
+        model,
+        read.tokenizer,
         padding,
-        "token_type_ids" in tokenizer.model_input_names,
+        "token_type_ids" in read.input_names,
         max_tokens,
-        max_tokens * longest_token,
+        max_tokens * read.longest_token,
         prompt,
-        None if tokens is None else _verdict(model, tokens, device),
+        None if tokens is None else _verdict(model, tokens, read.device),
     )
 
 

@@ -29,7 +29,8 @@ from llama_compat.hosted.filters import parse_attributes, parse_filter
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import JSONFields, unicode_from_raw
 from routing.batches.files import HIDDEN, FileStore, file_not_found
-from routing.ingress.apis.batches import body_of, parse_metadata
+from routing.ingress.apis.batches import parse_metadata
+from routing.ingress.apis.json_body import body_of
 from routing.runtime import runtime_of
 from routing.tools.file_search import MAX_QUERY
 from routing.vector_stores.entries.rows import AddedFile

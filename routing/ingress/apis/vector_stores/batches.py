@@ -18,7 +18,6 @@ from routing.ingress.apis.vector_stores.asked import (
     stores_of,
     values_of,
 )
-from routing.ingress.disconnect import ClientGone
 from routing.vector_stores.entries.rows import FileBatchRow
 
 if TYPE_CHECKING:
@@ -33,10 +32,7 @@ async def create_file_batch(request: Request, vector_store_id: str) -> Response:
     """Put files into a vector store, up to 2,000 together."""
     stores, owner = stores_of(request), owner_of(request)
     await stores.stores.get(owner, vector_store_id)
-    try:
-        values = await values_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    values = await values_of(request)
     named = [name for name in ("file_ids", "files") if values.get(name) is not None]
     if not named:
         raise missing_parameter("file_ids")

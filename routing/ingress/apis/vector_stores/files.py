@@ -22,7 +22,6 @@ from routing.ingress.apis.vector_stores.asked import (
     stores_of,
     values_of,
 )
-from routing.ingress.disconnect import ClientGone
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.entries.rows import EntryRow
 
@@ -31,10 +30,7 @@ async def add_store_file(request: Request, vector_store_id: str) -> Response:
     """Put a file into a vector store. It is found once its status is `completed`."""
     stores, owner = stores_of(request), owner_of(request)
     await stores.stores.get(owner, vector_store_id)
-    try:
-        values = await values_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    values = await values_of(request)
     added = await added_file(values, "", stores.stores.files, owner, stores.settings)
     await stores.entries.add(owner, vector_store_id, [added])
     stores.wake()
@@ -77,10 +73,7 @@ async def update_store_file(request: Request, vector_store_id: str, file_id: str
     """Give a file of a vector store other attributes."""
     stores = stores_of(request)
     entry = await stores.entries.get(owner_of(request), vector_store_id, file_id)
-    try:
-        values = await values_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    values = await values_of(request)
     if "attributes" not in values:
         raise missing_parameter("attributes")
     attributes = parse_attributes(values["attributes"], "attributes")

@@ -21,7 +21,6 @@ from routing.ingress.apis.vector_stores.asked import (
     stores_of,
     values_of,
 )
-from routing.ingress.disconnect import ClientGone
 from routing.vector_stores.stores import FileCounts, VectorStoreRow
 
 if TYPE_CHECKING:
@@ -37,10 +36,7 @@ async def _shown(stores: VectorStores, found: list[VectorStoreRow]) -> list[dict
 async def create_store(request: Request) -> Response:
     """Make a vector store, perhaps of files."""
     stores, owner = stores_of(request), owner_of(request)
-    try:
-        values = await values_of(request)
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    values = await values_of(request)
     changes, description = store_changes(values), description_of(values)
     added = await added_files(values, "file_ids", stores.stores.files, owner, stores.settings)
     store = await stores.stores.create(
@@ -88,10 +84,7 @@ async def modify_store(request: Request, vector_store_id: str) -> Response:
     """Change the name of a vector store, its metadata, or when it expires."""
     stores, owner = stores_of(request), owner_of(request)
     await stores.stores.get(owner, vector_store_id)
-    try:
-        changes = store_changes(await values_of(request))
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    changes = store_changes(await values_of(request))
     if "metadata" in changes:
         changes["metadata"] = msgspec.json.encode(changes["metadata"])
     store = await stores.stores.modify(owner, vector_store_id, changes)
@@ -111,10 +104,7 @@ async def search_store(request: Request, vector_store_id: str) -> Response:
     """The pieces of a store's files that fit a query best, by their words and by what they mean."""
     stores = stores_of(request)
     await stores.stores.get(owner_of(request), vector_store_id)
-    try:
-        wanted = sought(await values_of(request))
-    except ClientGone:
-        return Response(status_code=499)  # which nobody gets
+    wanted = sought(await values_of(request))
     found = await stores.find(request.scope["principal"], [vector_store_id], wanted)
     return JSONResponse(
         {

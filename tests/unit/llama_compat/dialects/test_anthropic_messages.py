@@ -392,10 +392,20 @@ def test_a_budget_is_left_off_while_a_call_is_answered() -> None:
     assert body["max_tokens"] == 4096
 
 
-def test_a_json_object_is_a_forced_tool() -> None:
-    body = rendered(UserMessage("Hi"), response_format=ResponseFormat("json_object"))
-    assert [tool["name"] for tool in body["tools"]] == ["reply_with_json"]
-    assert body["tool_choice"] == {"type": "tool", "name": "reply_with_json"}
+@pytest.mark.parametrize("blank", ["\n\n", (TextContent(" "), TextContent("\t"))])
+def test_blank_text_which_the_vendor_refuses_is_left_out(blank: Content) -> None:
+    call = ToolCall("1", "f", {}, "{}")
+    body = rendered(
+        SystemMessage(blank),
+        UserMessage("Hi"),
+        CompletionMessage((TextContent("\n\n"), call)),
+        ToolResponseMessage("1", blank),
+    )
+    assert "system" not in body
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+    assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "1"}]
+    with pytest.raises(APIError, match="empty"):
+        rendered(UserMessage(blank))
 
 
 IMAGE = ImageContent("https://example.com/a.png")
@@ -444,12 +454,12 @@ def test_an_effort_that_can_not_be_made_is_refused(effort: str, max_tokens: int 
 # --------------------------------------------------------------------------------------------------
 
 
-def parse(whole: types.Message, **options: bool) -> ChatCompletionResponse:
-    return anthropic_messages.parse_reply(sdk.dump(whole), **options)
+def parse(whole: types.Message) -> ChatCompletionResponse:
+    return anthropic_messages.parse_reply(sdk.dump(whole))
 
 
-def parse_events(events: Sequence[dict[str, Any]], **options: bool) -> list[StreamEvent]:
-    parser = StreamParser(**options)
+def parse_events(events: Sequence[dict[str, Any]]) -> list[StreamEvent]:
+    parser = StreamParser()
     parsed = [each for event in events for each in parser.push(event)]
     return [*parsed, *parser.finish()]
 
@@ -628,19 +638,6 @@ def test_arguments_may_all_come_where_the_call_begins() -> None:
         if event["type"] == "content_block_start":
             event["content_block"]["input"] = {"a": 1}
     assert collect(parse_events(events)) == parse(whole)
-
-
-@pytest.mark.parametrize("arguments", ["", '{"a": 1}'])
-def test_the_call_for_a_json_object_is_text(arguments: str) -> None:
-    block = sdk.tool_use("1", "reply_with_json", json.loads(arguments or "{}"))
-    whole = sdk.message([block], "tool_use")
-    events = sdk.stream_events(whole, arguments={"1": arguments})
-    for reply in (parse(whole, json_object=True), collect(parse_events(events, json_object=True))):
-        said = reply.completion_message
-        assert isinstance(said.content, str)
-        assert json.loads(said.content) == block.input
-        assert said.tool_calls == ()
-        assert said.stop_reason is StopReason.end_of_turn
 
 
 def test_a_character_cut_in_two_is_one() -> None:

@@ -3,11 +3,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from msgspec import structs
 
 from llama_compat.events import Collector
-from llama_compat.fitting.forced_reply import as_text
+from llama_compat.fitting.forced_reply import as_text, json_beside_tools, with_json_call
 from llama_compat.types import (
+    ChatCompletionRequest,
     ReasoningDelta,
+    ResponseFormat,
     StopReason,
     StreamComplete,
     StreamEvent,
@@ -17,7 +20,9 @@ from llama_compat.types import (
     ToolCall,
     ToolCallDelta,
     ToolCallParseStatus,
+    ToolChoice,
     UnparseableToolCall,
+    UserMessage,
 )
 
 STATUS = ToolCallParseStatus
@@ -65,3 +70,22 @@ async def test_what_is_cut_off_says_so() -> None:
     reply = (await said([STARTED, broken], StopReason.out_of_tokens)).chat_completion()
     assert reply.completion_message.content == '{"a"'
     assert reply.completion_message.stop_reason is StopReason.out_of_tokens
+
+
+async def test_what_is_said_in_the_place_of_a_call_is_the_reply() -> None:
+    pieces = [TextDelta("I "), TextDelta("won't.")]
+    message = (await said(pieces, StopReason.end_of_turn)).chat_completion().completion_message
+    assert message.content == "I won't."
+
+
+def test_only_a_json_object_is_asked_for_by_a_call() -> None:
+    plain = ChatCompletionRequest("m", (UserMessage("Hi"),))
+    schema = structs.replace(plain, response_format=ResponseFormat("json_schema", schema={}))
+    assert [with_json_call(each) is each for each in (plain, schema)] == [True, True]
+    wanted = structs.replace(plain, response_format=ResponseFormat("json_object"))
+    asked = with_json_call(wanted)
+    assert (asked.tool_choice, asked.response_format) == (ToolChoice("required", "reply"), None)
+    assert json_beside_tools(wanted, "X") == {}
+    assert json_beside_tools(structs.replace(wanted, tools=asked.tools), "X").keys() == {
+        "response_format"
+    }

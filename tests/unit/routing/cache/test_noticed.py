@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.dialects.openai_responses.operations import RESPONSES
-from llama_compat.translation import decoded
+from llama_compat.fitting.honoured import decoded
 from routing.cache.noticed import NoticedMembers, has_unread
 from tests.unit.calls import call_of
 

@@ -134,3 +134,46 @@ async def test_what_one_drains_all_leave_alone_and_who_comes_later_too(join: Joi
             # Whoever opens it opens it for all.
             target(here, "a").cooldown.open()
             await until(lambda: admits(there) and admits(late))
+
+
+async def test_what_was_opened_while_the_store_was_away_is_not_drained_again(
+    join: Join, redis: RedisServer
+) -> None:
+    here, there = states("a"), states("a")
+    async with join(here, 0.2) as one, join(there, 0.2) as other:
+        target(here, "a").cooldown.drain()
+        await until(lambda: target(there, "a").cooldown.is_drained)
+        for each in (one, other):  # a minute passes
+            (shared,) = each._cooldowns._watched.values()
+            assert shared.turned_at is not None
+            shared.turned_at -= 60.0
+        redis.kill()
+        await until(lambda: one.is_away and other.is_away)
+        target(there, "a").cooldown.open()
+        redis.start()
+        await until(lambda: not (one.is_away or other.is_away))
+        await until(lambda: not target(here, "a").cooldown.is_drained)
+        assert not target(there, "a").cooldown.is_drained
+
+
+def test_the_later_of_two_words_counts_and_of_two_at_about_the_same_time_drained() -> None:
+    now = 1000.0
+    here = cooldowns.SharedCooldowns("here", lambda: None, lambda: now)
+    of = states("a")
+    here.watch(target(of, "a"))
+    name, cooldown = target(of, "a").id, target(of, "a").cooldown
+    here.compares(name, age=100.0, is_drained=True)  # nobody has said anything here
+    assert cooldown.is_drained
+    here.compares(name, age=100.0, is_drained=False)
+    assert cooldown.is_drained
+    here.compares(name, age=90.0, is_drained=False)
+    assert not cooldown.is_drained
+    cooldown.drain()
+    here.compares(name, age=50.0, is_drained=False)
+    assert cooldown.is_drained
+    cooldown.open()
+    here.compares(name, age=1.0, is_drained=True)  # it has not heard of that yet
+    assert not cooldown.is_drained
+    now += 20.0
+    here.compares(name, age=21.0, is_drained=True)
+    assert cooldown.is_drained

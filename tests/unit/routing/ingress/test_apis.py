@@ -329,3 +329,20 @@ async def test_patterns_are_in_no_list() -> None:
         reply = await ask(app, "GET", path, **headers)
         assert "*" not in reply.text
         assert "echo" in reply.text
+
+
+async def test_who_leaves_before_all_was_sent_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/api/show", "headers": headers}
+    scope |= {"query_string": b"", "client": ("127.0.0.1", 1), "http_version": "1.1"}
+    await shared_application()(scope, receive, send)
+    assert sent[0]["status"] == 499
+    assert [each for each in caplog.records if each.exc_info] == []

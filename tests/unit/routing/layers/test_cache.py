@@ -16,6 +16,7 @@ from llama_compat.exchange import GUARDRAILS_HEADER, Principal, Reply, Target
 from llama_compat.types import Usage
 from providers.base import Provider, ProviderConfig
 from routing.cache.exact import ExactCache
+from routing.cache.readings import Reading
 from routing.cache.replies.store import MemoryReplies
 from routing.layers.cache import CacheLayer
 from routing.layers.chain import Owner
@@ -344,15 +345,28 @@ async def test_a_key_that_may_not_have_a_tool_run_is_not_given_what_it_found() -
     assert said == ["miss", "hit", "miss", "hit"]
 
 
+@pytest.mark.parametrize("is_remembered", [False, True])
 @pytest.mark.parametrize(
     "asks",
-    [{"tools": [{"type": "mcp", "server_label": "x"}]}, {"mcp_servers": [{"name": "x"}]}],
+    [
+        {"tools": [{"type": "mcp", "server_label": "x"}]},
+        {"tools": [{"type": "mcp_toolset", "server_label": "x"}]},
+        {"tools": [{"type": "file_search_20260101", "vector_store_ids": ["vs_1"]}]},
+        {"mcp_servers": [{"name": "x"}]},
+    ],
 )
-async def test_what_a_server_is_told_to_do_is_done_each_time(asks: Any) -> None:
+async def test_what_a_server_is_told_to_do_is_done_each_time(
+    asks: Any, is_remembered: bool
+) -> None:
     chain = Chain(tools=True)
     for _ in range(2):
         chain.start.put_nowait(None)
-        reply = await chain.layer(chain.request(stream=False, **asks))
+        request = chain.request(stream=False, **asks)
+        if is_remembered:
+            call = request.call
+            assert call is not None
+            request.reading = Reading(call.fields, request.operation.look(call.fields, {}))
+        reply = await chain.layer(request)
         assert reply.headers["x-llama-compat-cache"] == "bypass"
     assert len(chain.asked) == 2
 

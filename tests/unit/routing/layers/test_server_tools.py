@@ -81,6 +81,7 @@ async def test_a_server_of_the_template_is_none_that_a_vendor_knows(
         b'"tools": [{"type": "web_search"}]',
         rb'"tools": [{"type": "web\u005fsearch"}]',
         b'"tools": [{"type": "mcp", "server_label": "d", "server_url": "https://d.example"}]',
+        b'"tools": [{"type": "mcp_toolset", "server_label": "d", "server_url": "https://d.ex"}]',
         b'"mcp_servers": [{"name": "d", "url": "https://d.example"}]',
     ],
 )

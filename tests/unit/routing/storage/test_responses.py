@@ -19,10 +19,12 @@ import pytest
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
+from routing.layers.keeping import background as background_module
 from routing.layers.keeping.background import MAX_RUNNING, BackgroundResponses
 from routing.storage import responses as module
 from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
-from routing.storage.responses import ALIVE_SECONDS, ResponseStore
+from routing.storage.kept_rows import ALIVE_SECONDS
+from routing.storage.responses import ResponseStore
 from routing.storage.storage import StorageError
 
 OWNER = "key-1"
@@ -310,6 +312,29 @@ async def test_work_in_the_background_ends_in_the_store(store: ResponseStore) ->
     ended = [(await store.get(OWNER, each)).response for each in works]
     assert [each["status"] for each in ended] == ["completed", "failed", "cancelled", "failed"]
     assert ended[1]["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_what_was_made_while_the_store_was_away_is_kept_later(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_module, "LOOK_SECONDS", 0.01)
+    complete, times = store.complete, []
+
+    async def away_at_first(made: Any) -> None:
+        times.append(1)
+        if len(times) < 3:
+            raise APIError(503, "It is away.", code="store_unavailable")
+        await complete(made)
+
+    monkeypatch.setattr(store, "complete", away_at_first)
+    await save(store, "r1", background=True, status="queued")
+
+    async def work() -> dict[str, Any]:
+        return response("r1", background=True)
+
+    queued = response("r1", background=True, status="queued")
+    await BackgroundResponses(store).run(queued, work)
+    assert (await store.get(OWNER, "r1")).response["status"] == "completed"
 
 
 async def test_there_is_an_end_to_how_many_run(store: ResponseStore) -> None:

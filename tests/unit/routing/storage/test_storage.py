@@ -118,6 +118,21 @@ async def test_two_have_it_open_and_their_transactions_take_turns(address: str) 
         assert len(await names(one)) == 40
 
 
+async def test_who_counts_before_it_adds_is_alone_with_what_it_names(address: str) -> None:
+    async with opened(address) as one, opened(address) as other:
+
+        async def add(storage: Storage, place: int) -> None:
+            async with storage.transaction() as transaction:
+                await transaction.alone("things of \udc80")
+                ((there,),) = await transaction.fetch("SELECT COUNT(*) FROM things")
+                await asyncio.sleep(0.01)
+                if there < 3:
+                    await transaction.fetch(INSERT, f"n{place}", b"", 1)
+
+        await asyncio.gather(*(add((one, other)[place % 2], place) for place in range(8)))
+        assert len(await names(one)) == 3
+
+
 async def test_tables_are_brought_from_each_version_to_the_last(address: str) -> None:
     async with opened(address) as storage, storage.transaction() as transaction:
         await transaction.execute_many(INSERT, [("a", None, 1)])

@@ -20,6 +20,14 @@ from routing.tools.domains import Domains
         ("example.com", "https://example.com@evil.test/", False),
         ("example.com/blog", "https://example.com/blog/1", True),
         ("example.com/blog", "https://example.com/shop", False),
+        ("example.com/blog", "https://example.com/blog", True),
+        ("example.com/blog/", "https://example.com/blog", True),
+        ("Example.com/Blog", "https://example.com/Blog/1", True),
+        ("example.com/blog", "https://example.com/blogger", False),
+        ("example.com/blog", "https://example.com/blog/../shop", False),
+        ("example.com/blog", "https://example.com/blog/%2E%2e/shop", False),
+        ("example.com/blog", "https://example.com/x/..//blog/1", True),
+        ("example.com/a b", "https://example.com/a%20b/c", True),
     ],
 )
 def test_a_domain_has_what_is_below_it(domain: str, url: str, is_there: bool) -> None:

@@ -89,6 +89,22 @@ async def test_a_program_is_asked_and_read() -> None:
     assert found.title == "long rivers"
 
 
+async def test_a_program_does_not_get_the_keys_of_vendors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-vendor")
+    program = (
+        "import json,os; print(json.dumps({'results':[{'url':'https://a.example/',"
+        "'title':' '.join(os.environ.values())}]}))"
+    )
+    settings = WebSearchSettings(
+        backend="command",
+        command=[sys.executable, "-c", program],
+        env={"TOKEN": SecretStr("of-the-program")},
+    )
+    (found,) = await backend_of(settings, http1.Client()).find(SEARCH)
+    assert "of-the-program" in found.title
+    assert "sk-of-a-vendor" not in found.title
+
+
 async def test_a_program_that_does_not_end_to_print_is_ended() -> None:
     settings = WebSearchSettings(backend="command", command=["yes"])
     with pytest.raises(ToolError, match="more than 4 MB"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from io import BytesIO
+from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
 from routing.vector_stores.extraction import pieces_of
 from routing.vector_stores.formats import UnreadableFile, pieces, text_of
+from tests.unit.routing.process.test_programs import command, has_ended, until
 
 
 def docx(xml: str) -> bytes:
@@ -108,3 +112,21 @@ async def test_what_takes_too_long_is_ended() -> None:
     with pytest.raises(UnreadableFile) as caught:
         await pieces_of("a.txt", b"many words " * 200_000, size=800, overlap=400, seconds=0.001)
     assert "0.001 seconds" in caught.value.message
+
+
+async def test_what_its_reader_has_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, reader = tmp_path / "child", tmp_path / "reader"
+    shell, _, script = command(child)
+    reader.write_text(f"#!/bin/{shell}\n{script}\n")
+    reader.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(reader))
+    reading = asyncio.create_task(
+        pieces_of("a.docx", docx(DOCUMENT), size=100, overlap=0, seconds=60)
+    )
+    await until(lambda: child.exists() and bool(child.read_text().strip()))
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(reading, 60)
+    await until(lambda: has_ended(child))

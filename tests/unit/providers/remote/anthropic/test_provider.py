@@ -8,6 +8,7 @@ import pytest
 
 from llama_compat.catalog.facts import over
 from llama_compat.fitting.fit import SAMPLING, fit_of
+from llama_compat.types import ChatCompletionRequest, SamplingParams, UserMessage
 from providers.remote.anthropic.provider import AnthropicMessagesConfig, AnthropicMessagesProvider
 
 
@@ -37,3 +38,11 @@ def test_the_key_is_in_one_header(config: dict[str, Any], header: dict[str, str]
 def test_a_version_counts_for_every_model(version: str, refused: frozenset[str]) -> None:
     fit = fit_of(over(provider(version=version).model_facts))
     assert (frozenset() if fit is None else fit.refused) == refused
+
+
+@pytest.mark.parametrize(("stop", "refused"), [(("\n", "END"), {"stop"}), (("END",), set())])
+def test_a_blank_stop_string_is_refused_before_the_vendor_does(
+    stop: tuple[str, ...], refused: set[str]
+) -> None:
+    asked = ChatCompletionRequest("m", (UserMessage("Hi"),), SamplingParams(stop=stop))
+    assert provider().unsupported_values(asked).keys() == refused

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from routing.access.limits.redis import RedisCounters
 from routing.access.limits.rules import Charge, Resource, Rule
-from routing.access.limits.shared import RedisCounters
 
 
 async def _hold(url: str, places: int, lease_seconds: float) -> None:

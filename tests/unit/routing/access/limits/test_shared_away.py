@@ -16,8 +16,9 @@ from llama_compat.errors import APIError
 from routing.access.keys.keeper import Keeper
 from routing.access.limits.limiter import Limiter
 from routing.access.limits.memory import CountersAway
+from routing.access.limits.redis import RedisCounters
 from routing.access.limits.rules import NO_DEMAND, Charge, Demand, Resource, Rule, Rules
-from routing.access.limits.shared import MAX_QUESTIONS, RedisCounters
+from routing.access.limits.shared import MAX_QUESTIONS
 from tests.redis_server import RedisServer, needs_redis, redis_server
 
 pytestmark = [needs_redis, pytest.mark.server]

@@ -1,5 +1,5 @@
-"""Programs that tools are: each is started in a group of its own, and ended with all that it has
-started itself."""
+"""Programs that this process runs for a while: each is started in a group of its own, knows no more
+of this process than it is told, and is ended with all that it has started itself."""
 
 from __future__ import annotations
 
@@ -10,16 +10,42 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from pydantic import SecretStr
+
 _LAST_SECONDS = 2.0
 """How long it may take until it is seen that a process was killed."""
 
 
-async def start_program(command: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
+_INHERITED = (
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ"),
+    "USER",
+    # Windows
+    *("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT"),
+    *("PROCESSOR_ARCHITECTURE", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP"),
+    *("USERNAME", "USERPROFILE"),
+)
+"""What a program needs to find its way on a machine, and has no secret in it: as the MCP SDK has it
+(mcp.client.stdio), with language, time zone and where temporary files go."""
+
+
+def environment_with(named: Mapping[str, SecretStr]) -> dict[str, str]:
+    """The environment of a program of the template's: `PATH` and the like, and what the template
+    names. This process's own holds vendors' keys."""
+    inherited = {
+        name: os.environ[name]
+        for name in _INHERITED
+        # A function of a shell would be run by one.
+        if name in os.environ and not os.environ[name].startswith("()")
+    }
+    return {**inherited, **{name: each.get_secret_value() for name, each in named.items()}}
+
+
+async def start_program(command: Sequence[str], env: Mapping[str, str]) -> Process:
     """A process whose input and output are here; what it says beside that goes nowhere.
 
     Args:
         command: the program and its arguments.
-        env: its environment; None for this process's own.
+        env: its environment, all of it.
 
     Raises:
         OSError: it can't be started.

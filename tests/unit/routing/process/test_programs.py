@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from routing.tools.programs import end_program, start_program
+from routing.process.programs import end_program, environment_with, start_program
+
+ENVIRONMENT = environment_with({})
 
 
 def command(child: Path) -> list[str]:
@@ -32,7 +35,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("grace", [0.0, 0.05])
 async def test_what_it_has_started_ends_with_it(tmp_path: Path, grace: float) -> None:
     child = tmp_path / "child"
-    process = await start_program(command(child))
+    process = await start_program(command(child), ENVIRONMENT)
     assert process.stdout is not None
     await process.stdout.readline()
     await asyncio.wait_for(end_program(process, grace), 60)
@@ -48,7 +51,7 @@ async def test_one_that_is_no_more_wanted_as_it_starts_ends_too(tmp_path: Path) 
             pass
         starting.cancel()
 
-    starting = asyncio.create_task(start_program(command(child)))
+    starting = asyncio.create_task(start_program(command(child), ENVIRONMENT))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     busy = asyncio.create_task(slowly())
@@ -60,4 +63,17 @@ async def test_one_that_is_no_more_wanted_as_it_starts_ends_too(tmp_path: Path) 
 
 async def test_one_that_is_not_there_is_an_error() -> None:
     with pytest.raises(OSError, match="No such file"):
-        await start_program(["/nowhere/at/all"])
+        await start_program(["/nowhere/at/all"], ENVIRONMENT)
+
+
+async def test_it_gets_no_more_of_the_environment_than_it_needs_or_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-vendor")
+    monkeypatch.setenv("LANG", "() { echo function; }")
+    environment = environment_with({"TOKEN": SecretStr("of-the-program")})
+    process = await start_program(["env"], environment)
+    said = (await process.communicate())[0].decode()
+    assert "sk-of-a-vendor" not in said
+    assert "function" not in said
+    assert {"PATH=" + environment["PATH"], "TOKEN=of-the-program"} <= set(said.splitlines())

@@ -1,0 +1,175 @@
+"""A request held against what its provider and its model can honour, in any client API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from llama_compat.dialects.base import (
+    HOSTED_SETTING,
+    HOSTED_TOOLS,
+    TOOL_GRAMMAR,
+    EmbeddingTranslation,
+    RerankTranslation,
+    TokenCountTranslation,
+    Translation,
+)
+from llama_compat.errors import nested_too_deeply, unsupported_parameter
+from llama_compat.exchange import Call, Target
+from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
+from llama_compat.hosted.loop import HostedToolbox
+from llama_compat.hosted.named import MEMBERS
+from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.types import ChatCompletionRequest, CompletionRequest
+from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
+from llama_compat.wire.json_fields import unicode_from_raw
+
+GenerationRequest = ChatCompletionRequest | CompletionRequest
+
+
+class Settings(Protocol):
+    """What is needed of a provider's settings."""
+
+    @property
+    def unsupported(self) -> str | None:
+        """What to do with a parameter that can't be honoured: `refuse`, `drop` or `adapt`; None
+        is `adapt`."""
+        ...
+
+
+class VocabularyProvider(Protocol):
+    """What is needed of a provider that answers in the vocabulary.
+
+    Attributes:
+        id: as the template calls it.
+        pays_each_choice: whether a prompt is read, and paid for, once for each of its choices.
+    """
+
+    id: str
+    pays_each_choice: bool
+
+    @property
+    def config(self) -> Settings:
+        """Its settings."""
+        ...
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """OpenAI's names of the parameters of chats and completions that it honours."""
+        ...
+
+    @property
+    def embedding_parameters(self) -> frozenset[str]:
+        """The same of a request for embeddings."""
+        ...
+
+    @property
+    def rerank_parameters(self) -> frozenset[str]:
+        """The same of a request to rank documents."""
+        ...
+
+    def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]:
+        """Fields of `request` that it honours, but not with this value: their names, and why."""
+        ...
+
+
+def honoured(
+    provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
+) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation, Fitted]:
+    """The request as the provider and its model take it, and what became of the rest.
+
+    Raises:
+        APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
+    """
+    operation, body = call.operation, decoded(call)
+    asked, mode = operation.parameters(body), provider.config.unsupported or "adapt"
+    usual = operation.usual(body)
+    generates = operation.kind in ("chat", "completion")
+    fit = target.fit if generates else None
+    fitted = Fitted()
+    # A client that has tools of its own goes on with these.
+    wishes = WISHES | {HOSTED_SETTING}
+    if "tools" in asked.values():
+        wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
+    if fit is not None:
+        fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
+        if gone := {*fitted.adapted, *fitted.dropped}:
+            asked = {path: name for path, name in asked.items() if path not in gone}
+
+    def settle(refused: Mapping[str, str]) -> None:
+        for path, why in refused.items():
+            wish = mode == "adapt" and asked.get(path) in wishes
+            if not (mode == "drop" or wish or path in usual):
+                raise unsupported_parameter(path, provider.id, why)
+            remove(body, path)
+        fitted.dropped += [path for path in refused if path not in fitted.dropped]
+
+    known = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
+    if call.toolbox is not None and "tools" in honoured:
+        # Those the server runs, as functions that the model calls.
+        known = {path: why for path, why in known.items() if not _is_run(path, call.toolbox)}
+    settle(known)
+    _leave_out_hosted(body, call.toolbox)
+    translation = operation.parse(body, target.model)
+    if not generates:
+        return translation, fitted
+    request = cast(Translation, translation).requests[0]
+    whys = provider.unsupported_values(request)
+    values = {
+        path: whys[name] for path, name in asked.items() if name in whys and path not in known
+    }
+    if values:
+        settle(values)
+        translation = operation.parse(body, target.model)
+        request = cast(Translation, translation).requests[0]
+    if fit is not None:
+        fitted.refused = {}
+        fit_request(fit, request, asked, fitted, adapt=mode == "adapt")
+        if fitted.refused:
+            settle(fitted.refused)
+            translation = operation.parse(body, target.model)
+    return translation, fitted
+
+
+def _is_run(path: str, toolbox: HostedToolbox) -> bool:
+    """Whether the server runs the tools that the member at `path` asks for, or is about."""
+    named = path.rpartition(".")[2]
+    if path.startswith("input["):
+        return (kind_of(named) or named.partition("_")[0]) in toolbox.known
+    return (MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
+
+
+def _leave_out_hosted(body: dict[str, Any], toolbox: HostedToolbox | None) -> None:
+    """Mark the tools of a request that are left out, as nobody here runs them."""
+    tools, kinds = body.get("tools"), frozenset() if toolbox is None else toolbox.kinds
+    if not isinstance(tools, list):
+        return
+    for index, tool in enumerate(tools):
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str) and kind_of(kind) is not None and kind_of(kind) not in kinds:
+            tools[index] = {"type": "left_out", "left_out": kind}
+
+
+def parsed_to_count(
+    call: Call, target: Target
+) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
+    """A request that is counted, and not answered.
+
+    Raises:
+        APIError: 400, it is malformed.
+    """
+    body = decoded(call)
+    _leave_out_hosted(body, None)  # Nothing is run to count.
+    return call.operation.parse(body, target.model)
+
+
+def decoded(call: Call) -> dict[str, Any]:
+    """The members of a request.
+
+    Raises:
+        APIError: 400, they are nested too deeply.
+    """
+    name = too_deep(call.fields)
+    if name is not None:
+        raise nested_too_deeply(name, MAX_DEPTH)
+    return {name: unicode_from_raw(raw) for name, raw in call.fields.items()}

@@ -1,0 +1,26 @@
+"""The JSON body of a request that is answered beside the edge."""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from llama_compat.off_loop import off_loop
+from llama_compat.wire.json_fields import JSONFields
+from routing.ingress.body import parse_body, read_body
+from routing.runtime import runtime_of
+
+
+async def body_of(request: Request) -> JSONFields:
+    """The members of the JSON object that a request is.
+
+    Raises:
+        APIError: 400, 408, 413, 503: it is none, or can't be had.
+        ClientGone: the client left.
+    """
+    runtime = runtime_of(request)
+    settings = runtime.settings
+    with runtime.bodies.one() as held:
+        body = await read_body(
+            request.scope, request.receive, settings.max_body_bytes, held, settings.body_seconds
+        )
+        return await off_loop(len(body), parse_body, body)
