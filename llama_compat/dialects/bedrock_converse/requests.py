@@ -27,7 +27,8 @@ from llama_compat.dialects.bedrock_converse.seals import render_thought
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
-from llama_compat.images import images_in, parse_data_url
+from llama_compat.media.audio import without_audio
+from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     EARLIER_THOUGHTS,
@@ -230,6 +231,7 @@ def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[s
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    content = without_audio(content, path, "Bedrock's API")
     parts = (TextContent(content),) if isinstance(content, str) else content
     return [
         _render_image(part, path) if isinstance(part, ImageContent) else {"text": part.text}

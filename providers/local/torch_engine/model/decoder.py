@@ -28,7 +28,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import AdaptedRows
-    from providers.local.torch_engine.pictures.in_step import SeenRows
+    from providers.local.torch_engine.media.in_step import MediaRows
 
 
 @dataclass(eq=False)
@@ -418,7 +418,7 @@ class ForwardStep(ABC):
     """
 
     adapted: AdaptedRows | None = None
-    seen: SeenRows | None = None
+    seen: MediaRows | None = None
     states: StepStates | None = None
     apart: bool = False
     sides: Mapping[Layer, torch.Tensor] = MappingProxyType({})

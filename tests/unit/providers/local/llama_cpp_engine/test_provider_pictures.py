@@ -36,7 +36,7 @@ from providers.local.llama_cpp_engine.bindings.context import Context
 from providers.local.llama_cpp_engine.bindings.model import Model
 from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
-from providers.local.llama_cpp_engine.pictures.mtmd import library
+from providers.local.llama_cpp_engine.media.mtmd import library
 from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from tests.tiny_ggufs import gguf_of, projector_of
 from tests.tiny_models import make_model
@@ -345,8 +345,7 @@ async def test_sizes_of_all_kinds_are_shown_or_refused(models: dict[str, Path], 
 
 async def test_a_text_can_t_stand_for_a_picture(seeing: LlamaCppProvider) -> None:
     [engine] = seeing.engines.values()
-    assert engine.model.vision is not None
-    for text in (engine.model.vision.mark, "<__media__>", "<|image_pad|>"):
+    for text in (engine.model.senses["image"].mark, "<__media__>", "<|image_pad|>"):
         assert len(await say(seeing, text, tokens=2)) == 2
 
 
@@ -378,7 +377,7 @@ async def test_what_is_for_another_model_is_refused_when_it_is_loaded(
     assert "no GGUF file at" in await start_fails(path, tmp_path / "nowhere.gguf")
     torn = tmp_path / "torn.gguf"
     torn.write_bytes(narrow.read_bytes()[:3000])
-    assert "can't see with" in await start_fails(path, torn)
+    assert "it can't use" in await start_fails(path, torn)
 
 
 async def test_none_has_a_model_take_text_alone(models: dict[str, Path]) -> None:
