@@ -82,7 +82,9 @@ class AudioFile(MediumFile):
             raise self.broken(ValueError(f"it ends after {len(frames)} of {self.frames} samples"))
         if not numpy.isfinite(frames).all():
             raise self.broken(ValueError("some of its samples are no numbers (NaN or infinite)"))
-        return resampled(frames.mean(axis=1, dtype=numpy.float32), self.rate, rate)
+        # Numbers of 32 bits may be anything, and louder than 1 is what no loudspeaker plays.
+        mono = frames.mean(axis=1, dtype=numpy.float32).clip(-1, 1)
+        return resampled(mono, self.rate, rate)
 
 
 def audio_file(content: bytes, param: str) -> AudioFile:

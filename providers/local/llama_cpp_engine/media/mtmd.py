@@ -240,10 +240,10 @@ class Projector:
         if isinstance(raw, Pixels):
             data = ctypes.cast(ctypes.c_char_p(raw.content), ctypes.POINTER(ctypes.c_uint8))
             return lib.mtmd_bitmap_init(raw.width, raw.height, data)
-        samples = raw.content
-        if samples is None:
-            samples = np.zeros(raw.samples, np.float32)
-        samples = np.ascontiguousarray(samples, np.float32)
+        # Of a single sample the library would end the process; what is short, silence follows.
+        samples = np.zeros(max(raw.samples, self.rate // 2), np.float32)
+        if raw.content is not None:
+            samples[: raw.samples] = raw.content
         pointer = samples.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         # The samples are copied.
         return lib.mtmd_bitmap_init_from_audio(len(samples), pointer)
