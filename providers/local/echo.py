@@ -38,6 +38,7 @@ from llama_compat.types import (
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    ImageContent,
     Message,
     RankedDocument,
     RerankRequest,
@@ -462,8 +463,7 @@ def _arguments(tool: ToolDefinition, text: str) -> dict[str, str]:
 
 def _refuse_media(messages: Sequence[Message]) -> None:
     for index, message in enumerate(messages):
-        if media_in(message.content):
+        for medium in media_in(message.content):
             path = f"messages[{index}].content"
-            raise invalid_parameter(
-                path, f"'{path}' holds more than text; local::echo takes text only."
-            )
+            what = "an image" if isinstance(medium, ImageContent) else "audio"
+            raise invalid_parameter(path, f"'{path}' holds {what}; local::echo takes text only.")
