@@ -53,7 +53,7 @@ def media_files(messages: Sequence[Message], limits: MediaLimits) -> list[Medium
                 f"{count} {WORDS[kind].many} are in this request, and no more than {most} may be."
                 f" Send fewer, or raise `{WORDS[kind].setting}.max_count` for this provider in the"
                 " template.",
-                f"too_many_{WORDS[kind].setting}",
+                WORDS[kind].too_many,
             )
     left = {kind: bounds[kind].max_bytes for kind in counts}
     seconds = limits.audio.max_seconds

@@ -14,21 +14,29 @@ Kind = Literal["image", "audio"]
 
 
 class Words(NamedTuple):
-    """How people call a kind of media.
+    """How a kind of media is called.
 
     Attributes:
-        one, many: of it.
-        setting: what bounds it in a template.
+        one, many: by people.
+        setting: by a template, which bounds it there.
+        invalid, too_large, too_many: by the codes of errors.
     """
 
     one: str
     many: str
     setting: str
+    invalid: str
+    too_large: str
+    too_many: str
 
 
 WORDS: dict[Kind, Words] = {
-    "image": Words("picture", "pictures", "images"),
-    "audio": Words("audio", "audio files", "audio"),
+    "image": Words(
+        "picture", "pictures", "images", "invalid_image", "image_too_large", "too_many_images"
+    ),
+    "audio": Words(
+        "audio", "audio files", "audio", "invalid_audio", "audio_too_large", "too_many_audio"
+    ),
 }
 
 
@@ -71,9 +79,9 @@ def broken_medium(kind: Kind, param: str, error: Exception) -> APIError:
 def invalid_medium(kind: Kind, param: str, why: str) -> APIError:
     """400: `why` the file is none that can be taken; the end of a sentence."""
     said = f"The {WORDS[kind].one} in '{param}' {why}"
-    return invalid_parameter(param, said, f"invalid_{kind}")
+    return invalid_parameter(param, said, WORDS[kind].invalid)
 
 
 def too_large(kind: Kind, param: str, said: str) -> APIError:
     """400: a file is larger than may be; `said` is the whole message."""
-    return invalid_parameter(param, said, f"{kind}_too_large")
+    return invalid_parameter(param, said, WORDS[kind].too_large)
