@@ -47,7 +47,7 @@ class LlamaChunk(NamedTuple):
 
 Company = int | None | LlamaSequence
 """Of those that may be in one batch: the key of their adapter, or the only one of them, as is one
-whose next tokens stand for a picture."""
+whose next tokens stand for a medium."""
 
 
 @dataclass(slots=True)

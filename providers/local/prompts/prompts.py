@@ -359,7 +359,7 @@ _PROBE = "Is anybody there"
 def wants_parts(tokenizer: Tokenizer) -> bool:
     """Whether the chat template reads what a message says as a list of parts, and as nothing else.
 
-    Most take a text, and a list of parts as well if the model takes pictures. SmolVLM's and some
+    Most take a text, and a list of parts as well if the model takes media. SmolVLM's and some
     others write nothing at all of a text. It is tried, once.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where the file lies that makes embeddings of pictures for a GGUF model: its `mmproj`."""
+"""Where the file lies that makes embeddings of media for a GGUF model: its `mmproj`."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class LlamaSenses:
 
     Args:
         projector: the model's.
-        token_ids: what stands for a part of a medium of each kind that the projector takes.
+        token_ids: what stands for a part of a medium of each kind.
         largest: see `LlamaSense`.
         room: bytes in which media are kept as the model reads them, for requests with the same.
 
@@ -121,10 +121,7 @@ class LlamaSenses:
             )
             for kind in projector.kinds
         }
-        self._token_of = {
-            Pixels: token_ids.get("image"),
-            Sound: token_ids.get("audio"),
-        }
+        self._token_of = {Pixels: token_ids["image"], Sound: token_ids["audio"]}
         self.kept: KeptEncodings[_Parts] = KeptEncodings(room)
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
         self._next_number = count(1)
@@ -148,9 +145,7 @@ class LlamaSenses:
                 if isinstance(piece, MediumText):
                     found += piece.token_ids
                 else:
-                    token_id = self._token_of[type(extent)]
-                    assert token_id is not None
-                    found += [token_id] * piece.places
+                    found += [self._token_of[type(extent)]] * piece.places
             found += encode(behind) if behind else ()
         return tuple(found)
 
@@ -231,7 +226,7 @@ def largest_at_once(projector: Projector) -> int:
     """About how many parts of a picture the model has to be shown at once at most.
 
     Raises:
-        LlamaError: the projector takes no pictures.
+        LlamaError: it can't be told.
     """
     if "image" not in projector.kinds:
         return 0

@@ -74,14 +74,14 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
-        with_pictures = have_media(chunks)
-        if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
+        with_media = have_media(chunks)
+        if with_media and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
             # Kernels turn by one position, and look back alone.
             if self._plain is None:
                 self._plain = PagedRunner(self._decoder, self._cache, states=self._states)
             return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
-            seen = MediaRows.of(chunks) if with_pictures else None
+            seen = MediaRows.of(chunks) if with_media else None
             size = self._graph_size(chunks) if seen is None else None
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)

@@ -411,7 +411,7 @@ class ForwardStep(ABC):
 
     Attributes:
         adapted: those that have adapters; None where no token has.
-        seen: those that stand for parts of pictures; None where no token does.
+        seen: those that stand for parts of media; None where no token does.
         states: what layers with a state go on from; None where the model has none.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
         sides: what each layer takes of the tokens' own embeddings, `[tokens, size]`.
