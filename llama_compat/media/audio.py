@@ -14,13 +14,6 @@ _SHORT = {"mp3": "audio/mpeg"}
 """Formats, in OpenAI's words, whose media type is not called after them."""
 
 
-def audio_in(content: Content) -> list[AudioContent]:
-    """The audio of a message."""
-    if isinstance(content, str):
-        return []
-    return [part for part in content if isinstance(part, AudioContent)]
-
-
 def audio_of(media_type: str, base64: str) -> AudioContent:
     """The audio of a type that may be called by another word for it, `audio/x-wav` for one."""
     media_type = media_type.lower()

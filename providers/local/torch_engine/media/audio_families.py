@@ -120,8 +120,10 @@ class VoxtralAudio(AudioFamily):
 
     def encoded(self, tower: Any, given: Mapping[str, torch.Tensor]) -> Encoding:
         """See `MediumFamily`."""
-        found = tower.get_audio_features(given["input_features"], return_dict=True)
-        return Encoding(found.pooler_output)
+        # One after the other: half an hour at once would take gigabytes.
+        windows = given["input_features"].split(1)
+        found = (tower.get_audio_features(each, return_dict=True) for each in windows)
+        return Encoding(torch.cat([each.pooler_output for each in found]))
 
 
 def _halved(columns: int) -> tuple[int, int]:

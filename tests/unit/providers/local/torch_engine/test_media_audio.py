@@ -174,7 +174,7 @@ async def test_each_file_is_heard_once_and_counted_without_hearing(hearing: Torc
     assert not times
     found = await asyncio.gather(*(answer(hearing, ask) for _ in range(3)))
     assert {len(each.prompt_ids) for each in found} == {counted}
-    assert len(times) == 2
+    assert len(times) == 2, "each has one window"
 
 
 async def test_what_is_too_long_or_too_short_is_refused(
