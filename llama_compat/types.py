@@ -10,9 +10,9 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, field, structs
 
@@ -47,17 +47,32 @@ class ImageContent(Struct, frozen=True, tag="image"):
     detail: str | None = None
 
 
-ContentPart = TextContent | ImageContent
+class AudioContent(Struct, frozen=True, tag="audio"):
+    """Sound: the bytes of a file in `base64`, and its media type, such as `audio/wav`."""
+
+    media_type: str
+    base64: str
+
+
+Medium = ImageContent | AudioContent
+SeenPart = TextContent | ImageContent
+SeenContent = str | tuple[SeenPart, ...]
+"""What models say as well, and what those take who hear nothing."""
+
+ContentPart = SeenPart | AudioContent
 Content = str | tuple[ContentPart, ...]
+AnyContent = TypeVar("AnyContent", Content, SeenContent)
 
 
-def images_among(parts: Iterable[ContentPart]) -> bool:
-    """Whether any of `parts` is an image."""
-    return any(isinstance(part, ImageContent) for part in parts)
+def media_in(content: Content) -> list[Medium]:
+    """All of a message that is no text."""
+    return (
+        [] if isinstance(content, str) else [each for each in content if isinstance(each, Medium)]
+    )
 
 
 def content_text(content: Content) -> str:
-    """The text of `content`, its parts joined with nothing between them; images are left out."""
+    """The text of `content`, its parts joined with nothing between them; all else is left out."""
     if isinstance(content, str):
         return content
     return "".join(part.text for part in content if isinstance(part, TextContent))
@@ -155,7 +170,7 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
     @classmethod
     def of(
         cls,
-        content: Content = "",
+        content: SeenContent = "",
         tool_calls: Sequence[AnyToolCall] = (),
         *,
         reasoning: str | None = None,
@@ -173,10 +188,10 @@ class CompletionMessage(Struct, frozen=True, tag="assistant"):
         return cls((*parts, *tool_calls), stop_reason, stop_string, name)
 
     @property
-    def content(self) -> Content:
+    def content(self) -> SeenContent:
         """The text, joined, or the parts of it if there are images."""
-        said = tuple(each for each in self.parts if isinstance(each, TextContent | ImageContent))
-        return said if images_among(said) else content_text(said)
+        said = tuple(each for each in self.parts if isinstance(each, SeenPart))
+        return said if media_in(said) else content_text(said)
 
     @property
     def tool_calls(self) -> tuple[AnyToolCall, ...]:

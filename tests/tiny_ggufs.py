@@ -87,65 +87,33 @@ def gguf_of(
 
 
 def projector_of(
-    path: Path, kind: str, *, width: int = 64, image: int = 32, longest: int = 64, seed: int = 5
+    path: Path,
+    kind: str,
+    *,
+    hears: bool = False,
+    width: int = 64,
+    image: int = 32,
+    longest: int = 64,
+    seed: int = 5,
 ) -> Path:
-    """Write what makes random embeddings of pictures (an `mmproj`) to `path`, which is returned.
+    """Write what makes random embeddings of media (an `mmproj`) to `path`, which is returned.
 
     Args:
         path: where to.
-        kind: of projector: `idefics3`, `gemma3` or `qwen2vl_merger`.
+        kind: of projector: `idefics3`, `gemma3` or `qwen2vl_merger` of pictures, or `voxtral` of
+            audio.
+        hears: whether one of pictures is one of audio as well, of the kind `voxtral`.
         width: of the embeddings.
         image: width and height of the pictures that it looks at, in pixels; patches have 8.
         longest: of `idefics3`, of what a picture is scaled to before it is cut into such.
         seed: of the weights.
     """
-    inner, patch, merged = 32, 8, 2
     writer = gguf.GGUFWriter(path, "clip")
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_string("clip.projector_type", kind)
-    writer.add_bool("clip.use_gelu", True)
-    for name, number in {
-        "image_size": image,
-        "patch_size": patch,
-        "embedding_length": inner,
-        "feed_forward_length": 2 * inner,
-        "block_count": 1,
-        "projection_dim": width,
-        "attention.head_count": 2,
-        "projector.scale_factor": merged,
-        "preproc_image_size": longest,
-    }.items():
-        writer.add_uint32(f"clip.vision.{name}", number)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
-    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
-    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
-    shapes: dict[str, tuple[int, ...]] = {"v.patch_embd.weight": (inner, 3, patch, patch)}
-    if kind == "qwen2vl_merger":
-        shapes["v.patch_embd.weight.1"] = (inner, 3, patch, patch)
-    else:
-        shapes["v.patch_embd.bias"] = (inner,)
-        shapes["v.position_embd.weight"] = ((image // patch) ** 2, inner)
-    for name in ("attn_q", "attn_k", "attn_v", "attn_out", "ln1", "ln2"):
-        shapes[f"v.blk.0.{name}.weight"] = (inner, inner) if name[0] == "a" else (inner,)
-        shapes[f"v.blk.0.{name}.bias"] = (inner,)
-    for name, size in (("ffn_up", 2 * inner), ("ffn_down", inner)):
-        shapes[f"v.blk.0.{name}.weight"] = (size, 3 * inner - size)
-        shapes[f"v.blk.0.{name}.bias"] = (size,)
-    shapes |= {"v.post_ln.weight": (inner,), "v.post_ln.bias": (inner,)}
-    together = inner * merged**2
-    shapes |= {
-        "idefics3": {"mm.model.fc.weight": (width, together)},
-        "gemma3": {
-            "mm.input_projection.weight": (inner, width),
-            "mm.soft_emb_norm.weight": (inner,),
-        },
-        "qwen2vl_merger": {
-            "mm.0.weight": (together, together),
-            "mm.0.bias": (together,),
-            "mm.2.weight": (width, together),
-            "mm.2.bias": (width,),
-        },
-    }[kind]
+    shapes: dict[str, tuple[int, ...]] = {}
+    if kind != "voxtral":
+        shapes |= _sees(writer, kind, width, image, longest)
+    if hears or kind == "voxtral":
+        shapes |= _hears(writer, width)
     chosen = np.random.default_rng(seed)
     for name, shape in shapes.items():
         writer.add_tensor(name, (chosen.standard_normal(shape) * 0.3).astype(np.float32))
@@ -154,6 +122,107 @@ def projector_of(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+_INNER = 32
+"""The width of what sees, and of what hears."""
+
+
+def _layer(tower: str) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in ("attn_q", "attn_k", "attn_v", "attn_out", "ln1", "ln2"):
+        shapes[f"{tower}.blk.0.{name}.weight"] = (_INNER, _INNER) if name[0] == "a" else (_INNER,)
+        shapes[f"{tower}.blk.0.{name}.bias"] = (_INNER,)
+    for name, size in (("ffn_up", 2 * _INNER), ("ffn_down", _INNER)):
+        shapes[f"{tower}.blk.0.{name}.weight"] = (size, 3 * _INNER - size)
+        shapes[f"{tower}.blk.0.{name}.bias"] = (size,)
+    return shapes | {f"{tower}.post_ln.weight": (_INNER,), f"{tower}.post_ln.bias": (_INNER,)}
+
+
+def _numbers(writer: gguf.GGUFWriter, part: str, **numbers: int) -> None:
+    shared = {
+        "embedding_length": _INNER,
+        "feed_forward_length": 2 * _INNER,
+        "block_count": 1,
+        "attention.head_count": 2,
+    }
+    for name, number in (shared | numbers).items():
+        writer.add_uint32(f"clip.{part}.{name.replace('__', '.')}", number)
+    writer.add_float32(f"clip.{part}.attention.layer_norm_epsilon", 1e-6)
+
+
+def _sees(
+    writer: gguf.GGUFWriter, kind: str, width: int, image: int, longest: int
+) -> dict[str, tuple[int, ...]]:
+    """Say that there is what sees; its tensors."""
+    patch, merged = 8, 2
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.vision.projector_type", kind)
+    writer.add_bool("clip.use_gelu", True)
+    _numbers(
+        writer,
+        "vision",
+        image_size=image,
+        patch_size=patch,
+        projection_dim=width,
+        projector__scale_factor=merged,
+        preproc_image_size=longest,
+    )
+    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+    shapes: dict[str, tuple[int, ...]] = {"v.patch_embd.weight": (_INNER, 3, patch, patch)}
+    if kind == "qwen2vl_merger":
+        shapes["v.patch_embd.weight.1"] = (_INNER, 3, patch, patch)
+    else:
+        shapes["v.patch_embd.bias"] = (_INNER,)
+        shapes["v.position_embd.weight"] = ((image // patch) ** 2, _INNER)
+    together = _INNER * merged**2
+    projectors: dict[str, dict[str, tuple[int, ...]]] = {
+        "idefics3": {"mm.model.fc.weight": (width, together)},
+        "gemma3": {
+            "mm.input_projection.weight": (_INNER, width),
+            "mm.soft_emb_norm.weight": (_INNER,),
+        },
+        "qwen2vl_merger": {
+            "mm.0.weight": (together, together),
+            "mm.0.bias": (together,),
+            "mm.2.weight": (width, together),
+            "mm.2.bias": (width,),
+        },
+    }
+    return shapes | _layer("v") | projectors[kind]
+
+
+WINDOW_TOKENS = 30
+"""Of the 30 s that `voxtral` hears at once."""
+
+
+def _hears(writer: gguf.GGUFWriter, width: int) -> dict[str, tuple[int, ...]]:
+    """Say that there is what hears; its tensors."""
+    places, mels = 1500, 80
+    stacked = places // WINDOW_TOKENS
+    layer = _layer("a")
+    # Whisper's keys have none.
+    del layer["a.blk.0.attn_k.bias"]
+    writer.add_bool("clip.has_audio_encoder", True)
+    writer.add_string("clip.audio.projector_type", "voxtral")
+    _numbers(
+        writer,
+        "audio",
+        num_mel_bins=mels,
+        projection_dim=width,
+        projector__stack_factor=stacked,
+    )
+    return {
+        "a.conv1d.1.weight": (_INNER, mels, 3),
+        "a.conv1d.1.bias": (_INNER, 1),
+        "a.conv1d.2.weight": (_INNER, _INNER, 3),
+        "a.conv1d.2.bias": (_INNER, 1),
+        "a.position_embd.weight": (places, _INNER),
+        **layer,
+        "mm.a.mlp.1.weight": (width, _INNER * stacked),
+        "mm.a.mlp.2.weight": (width, width),
+    }
 
 
 def lora_of(path: Path, *, layers: int, size: int, strength: float) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.tiny_models import SPECIAL_TOKENS, byte_level_tokenizer
 
-_TEXT: dict[str, Any] = {
+TEXT: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 3,
@@ -22,7 +22,7 @@ _TEXT: dict[str, Any] = {
     "initializer_range": 0.3,
 }
 
-_PARTS = (
+PARTS = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}PICTURE"
@@ -55,14 +55,14 @@ def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
     import transformers
 
     extra, template = {
-        "gemma3": (_GEMMA_TOKENS, _PARTS.replace("PICTURE", "<start_of_image>")),
+        "gemma3": (_GEMMA_TOKENS, PARTS.replace("PICTURE", "<start_of_image>")),
         "smolvlm": (_TILE_TOKENS, _PARTS_ALONE),
         "idefics3": (_TILE_TOKENS, _PARTS_ALONE),
     }.get(
         kind,
         (
             _QWEN_TOKENS,
-            _PARTS.replace("PICTURE", "<|vision_start|><|image_pad|><|vision_end|>"),
+            PARTS.replace("PICTURE", "<|vision_start|><|image_pad|><|vision_end|>"),
         ),
     )
     backend = byte_level_tokenizer()
@@ -75,7 +75,7 @@ def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
     )
     fast.save_pretrained(folder)
     ids = {token: fast.convert_tokens_to_ids(token) for token in extra}
-    text = _TEXT | {
+    text = TEXT | {
         "vocab_size": len(fast),
         "bos_token_id": None,
         "eos_token_id": fast.eos_token_id,
@@ -85,6 +85,17 @@ def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
     config, processor = _MAKES[kind](text, ids)
     config.eos_token_id = fast.eos_token_id
     model = transformers.AutoModelForImageTextToText.from_config(config)
+    widen(model)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def widen(model: Any) -> None:
+    """Make the random numbers of a model's tower so wide that what comes of it decides on the next
+    token."""
+    import torch
+
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:
@@ -92,11 +103,7 @@ def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
             elif (
                 "language_model" not in name and "text_model" not in name and "lm_head" not in name
             ):
-                # So wide that what is seen decides on the next token.
                 parameter.normal_(std=0.2)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
 
 
 def _qwen(kind: str) -> Any:

@@ -391,6 +391,8 @@ class Guard:
             TextContent(self.text(place, each.text))
             if isinstance(each, TextContent)
             else self._pictures.shown(each)
+            if isinstance(each, ImageContent)
+            else each
             for each in content
         )
 

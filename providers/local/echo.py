@@ -23,7 +23,6 @@ from pydantic import Field
 
 from llama_compat.errors import context_length_exceeded, invalid_parameter
 from llama_compat.events import ReplyParts
-from llama_compat.images import images_in
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -39,6 +38,7 @@ from llama_compat.types import (
     CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
+    ImageContent,
     Message,
     RankedDocument,
     RerankRequest,
@@ -54,6 +54,7 @@ from llama_compat.types import (
     Usage,
     UserMessage,
     content_text,
+    media_in,
 )
 from providers.base import WAKING_KEEPALIVE_SECONDS, Provider, ProviderConfig, ProviderModel
 from providers.local.replies.call_rules import call_rules
@@ -321,7 +322,7 @@ class EchoProvider(
         yield from _say(text, prompt_tokens, limit, request.sampling.stop)
 
     def _chat(self, request: ChatCompletionRequest, prompt_tokens: int) -> Iterator[StreamEvent]:
-        _refuse_images(request.messages)
+        _refuse_media(request.messages)
         demanded = call_rules(request).demanded
         limit = _limit(request, prompt_tokens)
         said = [each for each in request.messages if isinstance(each, UserMessage)]
@@ -460,8 +461,9 @@ def _arguments(tool: ToolDefinition, text: str) -> dict[str, str]:
     return {}
 
 
-def _refuse_images(messages: Sequence[Message]) -> None:
+def _refuse_media(messages: Sequence[Message]) -> None:
     for index, message in enumerate(messages):
-        if images_in(message.content):
+        for medium in media_in(message.content):
             path = f"messages[{index}].content"
-            raise invalid_parameter(path, f"'{path}' holds an image; local::echo takes text only.")
+            what = "an image" if isinstance(medium, ImageContent) else "audio"
+            raise invalid_parameter(path, f"'{path}' holds {what}; local::echo takes text only.")

@@ -20,7 +20,8 @@ from llama_compat.types import (
     SamplingParams,
     StopReason,
 )
-from providers.local.pictures.placing import PlacedPicture, Vision
+from providers.local.media.medium import Kind
+from providers.local.media.placing import PlacedMedium, Sense
 
 if TYPE_CHECKING:
     from providers.local.replies.detokenizer import Detokenizer
@@ -108,7 +109,7 @@ class LocalModel:
         stop_tokens: the tokens that end a reply, and what they say.
         tool_format: how it writes tool calls; None if it can't, or nothing tells.
         defaults: how its makers want it sampled, where a request does not say.
-        vision: what it makes of pictures; None if it takes text alone.
+        senses: what it makes of media, by their kind; none if it takes text alone.
     """
 
     name: str
@@ -119,7 +120,12 @@ class LocalModel:
     stop_tokens: Mapping[int, StopReason]
     tool_format: ToolFormat | None
     defaults: SamplingParams = field(default_factory=SamplingParams)
-    vision: Vision | None = None
+    senses: Mapping[Kind, Sense] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it reads, in the catalogue's words."""
+        return ("text", *self.senses)
 
 
 class Constraint(Protocol):
@@ -149,7 +155,7 @@ class Generation:
         marks: which tokens of the prompt each block of its characters stands for, where somebody
             is told which prompts the cache holds.
         adapter: the source of the one that it is computed with, if that is not the model alone.
-        pictures: in the prompt, in order.
+        media: in the prompt, in order.
     """
 
     prompt_ids: tuple[int, ...]
@@ -160,7 +166,7 @@ class Generation:
     constraint: Constraint | None = None
     marks: Marks = ()
     adapter: str | None = None
-    pictures: tuple[PlacedPicture, ...] = ()
+    media: tuple[PlacedMedium, ...] = ()
 
 
 class TokenScores(NamedTuple):

@@ -25,8 +25,8 @@ from providers.local.engine import (
     Stats,
     TokenScores,
 )
-from providers.local.pictures.looking import PictureThread
-from providers.local.pictures.placing import PlacedPicture
+from providers.local.media.encoding import MediaThread
+from providers.local.media.placing import PlacedMedium
 from providers.local.sequence import Deliver, LocalSequence
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class EngineThread(Generic[S]):
     Sequences and cancellations wait in an inbox for the thread to look at it, between two steps.
     What came of a step is handed to the event loops that asked all at once. A subclass says what a
     sequence is (`_new_sequence`), how many run at a time (`sequences`), what a step does (`_step`)
-    and what the model makes of a picture (`_see`); `_append` and `_fail` deliver.
+    and what the model makes of a medium (`_encode`); `_append` and `_fail` deliver.
 
     Args:
         model: the model.
@@ -85,7 +85,7 @@ class EngineThread(Generic[S]):
         self._closed = False
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, Output | APIError]]] = {}
         self._seconds_a_sequence = 1.0
-        self._pictures = PictureThread(self._see)
+        self._media = MediaThread(self._encode)
         self._thread = threading.Thread(
             target=self._run, name=f"engine of {model.name}", daemon=True
         )
@@ -123,14 +123,14 @@ class EngineThread(Generic[S]):
             self._closed = True
             self._changed.notify()
         self._thread.join()
-        self._pictures.stop()
+        self._media.stop()
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Sequence[Output], None]:
         """See `providers.local.engine.Engine.generate`."""
-        if generation.pictures:
+        if generation.media:
             self._check_waiting()
-            seen = await self._pictures.seen(generation.pictures)
-            generation = replace(generation, pictures=seen)
+            encoded = await self._media.encoded(generation.media)
+            generation = replace(generation, media=encoded)
         mailbox = _Mailbox(asyncio.get_running_loop())
         sequence = self._new_sequence(generation, partial(self._post, mailbox))
         self._submit(sequence)
@@ -154,9 +154,9 @@ class EngineThread(Generic[S]):
 
     @property
     def _waiting(self) -> int:
-        """How many wait, be it for a picture to be looked at: who was let in once is not refused
+        """How many wait, be it for a medium to be encoded: who was let in once is not refused
         when that is done."""
-        return self._scheduler.waiting + len(self._arrived) + self._pictures.waiting
+        return self._scheduler.waiting + len(self._arrived) + self._media.waiting
 
     def _check_waiting(self) -> None:
         """See whether one more may wait.
@@ -210,8 +210,8 @@ class EngineThread(Generic[S]):
         """A sequence for `generation`; called in the event loop."""
         raise NotImplementedError
 
-    def _see(self, picture: PlacedPicture) -> PlacedPicture:
-        """What the model reads of a picture; called in a thread for that.
+    def _encode(self, medium: PlacedMedium) -> PlacedMedium:
+        """What the model reads of a medium; called in a thread for that.
 
         Raises:
             APIError: 400; it is damaged, or the model can't be shown it.

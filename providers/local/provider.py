@@ -46,14 +46,14 @@ from providers.local.engine import (
     Reranker,
 )
 from providers.local.limits import check_token_ids, max_tokens
+from providers.local.media.fetching import PictureFetcher
+from providers.local.media.limits import AudioLimits, MediaLimits, PictureLimits
 from providers.local.models.defaults import with_defaults
-from providers.local.pictures.fetching import PictureFetcher
-from providers.local.pictures.limits import PictureLimits
 from providers.local.prompts.prompts import (
     ChatPrompt,
     ControlTokens,
     chat_prompt,
-    refuse_pictures,
+    refuse_media,
     text_prompt,
 )
 from providers.local.replies.call_rules import CallRules, before_reply, call_rules
@@ -99,6 +99,9 @@ class LocalConfig(ProviderConfig):
 
     images: PictureLimits = PictureLimits()
     """Which pictures a request may have, of models that take any."""
+
+    audio: AudioLimits = AudioLimits()
+    """Which audio a request may have, of models that take any."""
 
 
 def enough_for_each(max_step_tokens: int | None, info: ValidationInfo) -> int | None:
@@ -248,10 +251,10 @@ class LocalProvider(
             max_tokens=max_tokens(request, len(prompt.token_ids), model, "messages"),
             logprobs=request.logprobs,
             constraint=constraint,
-            # Who is told of characters knows nothing of pictures between them.
-            marks=() if prompt.pictures else await self._marks(request, prompt.token_ids, model),
+            # Who is told of characters knows nothing of media between them.
+            marks=() if prompt.media else await self._marks(request, prompt.token_ids, model),
             adapter=await self._adapter(request.model),
-            pictures=prompt.pictures,
+            media=prompt.media,
         )
         text = text_events(
             engine,
@@ -356,10 +359,11 @@ class LocalProvider(
         self, model: LocalModel, request: ChatCompletionRequest, rules: CallRules
     ) -> ChatPrompt:
         """The prompt of a conversation, whose pictures are fetched."""
-        settings = (rules, self.config.control_tokens, self.config.images)
+        limits = MediaLimits(self.config.images, self.config.audio)
+        settings = (rules, self.config.control_tokens, limits)
         if not self._fetcher.is_needed(request.messages):
             return await self._prompt(chat_prompt, model, request, *settings)
-        refuse_pictures(model, request.messages)
+        refuse_media(model, request.messages)
 
         async def fetch_and_make() -> ChatPrompt:
             messages = await self._fetcher.fetched(request.messages)

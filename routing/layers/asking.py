@@ -36,7 +36,7 @@ from llama_compat.guardrails.settings import (
     Place,
     TopicSettings,
 )
-from llama_compat.images import images_in
+from llama_compat.media.images import images_in
 from llama_compat.types import ImageContent, UserMessage
 from llama_compat.wire.json_fields import encode_json, from_raw, parse_fields
 from providers.remote.config import RemoteConfig

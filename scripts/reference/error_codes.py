@@ -59,7 +59,9 @@ REQUEST = {
         "Name one of the template's by its label, or set `mcp.from_requests` for others.",
     ),
     "unsupported_content": Row(
-        "400", "A message holds what the model can't read, such as an image.", "Leave it out."
+        "400",
+        "A message holds what the model can't read, such as an image or audio.",
+        "Leave it out.",
     ),
     "context_length_exceeded": Row(
         "400",
@@ -88,6 +90,23 @@ REQUEST = {
         "An image for a model in this process is torn, moves, has no pixels, is of a kind that is"
         " not read, or of a shape that the model is shown none of.",
         "Send it as a PNG, JPEG, WebP, BMP or GIF of one frame.",
+    ),
+    "too_many_audio": Row(
+        "400",
+        "More files of audio are for a model in this process than `audio.max_count`.",
+        "Send fewer, or raise it.",
+    ),
+    "audio_too_large": Row(
+        "400",
+        "The audio for a model in this process takes more seconds than `audio.max_seconds`, or more"
+        " bytes than `audio.max_bytes`.",
+        "Send less, or raise it.",
+    ),
+    "invalid_audio": Row(
+        "400",
+        "A file of audio for a model in this process is cut off, holds nothing, is of a format or a"
+        " rate that is not read, or is longer or shorter than the model hears.",
+        "Send it as a whole WAV file of 8, 16, 24 or 32 bits.",
     ),
     "invalid_image_url": Row(
         "400",

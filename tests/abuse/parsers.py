@@ -15,7 +15,7 @@ from llama_compat.dialects.openai.repair import CHAT, StreamMender
 from llama_compat.distribution.reading.env_references import ResolvedDocument
 from llama_compat.distribution.reading.yaml_positions import read_yaml
 from llama_compat.errors import APIError
-from llama_compat.images import parse_data_url
+from llama_compat.media.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser
 from llama_compat.tools.formats import FORMATS, reply_parser
 from llama_compat.types import ToolDefinition

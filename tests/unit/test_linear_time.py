@@ -19,7 +19,7 @@ import pytest
 from llama_compat.dialects.fastchat import StreamParser
 from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
 from llama_compat.errors import APIError
-from llama_compat.images import parse_data_url
+from llama_compat.media.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser
 from llama_compat.tools.formats import FORMATS, reply_parser
 from llama_compat.types import ToolDefinition

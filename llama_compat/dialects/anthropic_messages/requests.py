@@ -14,7 +14,8 @@ from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
-from llama_compat.images import images_in, is_remote, parse_data_url
+from llama_compat.media.audio import without_audio
+from llama_compat.media.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     EARLIER_THOUGHTS,
@@ -252,6 +253,7 @@ def _render_thinking_block(part: ReasoningContent) -> dict[str, Any]:
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    content = without_audio(content, path, "Anthropic's API")
     return content_blocks(
         content, lambda text: {"type": "text", "text": text}, lambda each: _render_image(each, path)
     )

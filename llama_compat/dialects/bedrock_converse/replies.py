@@ -14,7 +14,7 @@ from llama_compat.dialects.bedrock_converse.usage import (
 )
 from llama_compat.dialects.counts import told_count
 from llama_compat.events import ReplyParts, reply_events
-from llama_compat.images import EncodedImage
+from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,

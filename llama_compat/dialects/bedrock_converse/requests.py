@@ -28,7 +28,8 @@ from llama_compat.dialects.sampling import blank_stop, sampling_members, too_war
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import json_beside_tools
 from llama_compat.hosted.vocabulary import HostedCall
-from llama_compat.images import images_in, parse_data_url
+from llama_compat.media.audio import without_audio
+from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     EARLIER_THOUGHTS,
@@ -222,6 +223,7 @@ def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[s
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    content = without_audio(content, path, "Bedrock's API")
     return content_blocks(
         content, lambda text: {"text": text}, lambda each: _render_image(each, path)
     )

@@ -14,7 +14,7 @@ from llama_compat.dialects.counts import count, members, told_count
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
-from llama_compat.images import EncodedImage
+from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (

@@ -10,13 +10,16 @@ from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.images import images_in, parse_data_url
+from llama_compat.media.audio import without_audio
+from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
+    AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
     Content,
+    ContentPart,
     ImageContent,
     Message,
     MessagePart,
@@ -29,6 +32,7 @@ from llama_compat.types import (
     UnparseableToolCall,
     UserMessage,
     content_text,
+    media_in,
 )
 
 THINKING_BUDGETS = {
@@ -217,9 +221,9 @@ def _render_tool_response(
         "name": name,
         "response": {"error" if message.is_error else "output": content_text(message.content)},
     }
-    images = [_render_image(image, f"{path}.content") for image in images_in(message.content)]
-    if images:
-        response["parts"] = images
+    media = media_in(message.content)
+    if media:
+        response["parts"] = [_render_part(each, f"{path}.content") for each in media]
     return {"functionResponse": response}
 
 
@@ -227,13 +231,14 @@ def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}] if content else []
     return [
-        _render_image(part, path) if isinstance(part, ImageContent) else {"text": part.text}
+        _render_part(part, path)
         for part in content
-        if isinstance(part, ImageContent) or part.text
+        if not isinstance(part, TextContent) or part.text
     ]
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
+    content = without_audio(content, path, "a system instruction of Gemini's API")
     if images_in(content):
         raise _no_image(path)
     return _render_content(content, path)
@@ -245,8 +250,14 @@ def _no_image(path: str) -> APIError:
     )
 
 
-def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
-    encoded = parse_data_url(image.url, path)
+def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
+    match part:
+        case TextContent(text):
+            return {"text": text}
+        case AudioContent(media_type, base64):
+            return {"inlineData": {"mimeType": media_type, "data": base64}}
+        case ImageContent(url):
+            encoded = parse_data_url(url, path)
     return {"inlineData": {"mimeType": encoded.media_type, "data": encoded.base64}}
 
 

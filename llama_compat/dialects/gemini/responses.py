@@ -16,7 +16,7 @@ from llama_compat.dialects.gemini.frames import EventFrame, Frame
 from llama_compat.dialects.gemini.seals import FAMILY, render_seal
 from llama_compat.errors import APIError
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
-from llama_compat.images import is_remote, parse_data_url
+from llama_compat.media.images import is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,

@@ -13,6 +13,7 @@ from llama_compat.dialects.gemini import FAMILY, parse_file, parse_inline, parse
 from llama_compat.dialects.members import as_object, optional_flag_in, optional_text_in, text_in
 from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.media.audio import parts_without_audio
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -175,16 +176,15 @@ def _parse_content(content: Mapping[str, Any], path: str) -> ContentPart:
     kind = text_in(content, "type", path)
     if kind == "text":
         return TextContent(text_in(content, "text", path))
-    if kind != "image":
+    if kind not in ("image", "audio"):
         raise invalid_parameter(
             f"{path}.type",
-            f"Invalid value: {kind!r}. This model's provider takes text and images only.",
+            f"Invalid value: {kind!r}. This model's provider takes text, images and audio only.",
         )
     media_type = optional_text_in(content, "mime_type", path)
-    if content.get("data") is not None:
-        return parse_inline(
-            media_type or "", text_in(content, "data", path), f"{path}.mime_type", f"{path}.data"
-        )
+    if content.get("data") is not None or kind == "audio":
+        data = text_in(content, "data", path)
+        return parse_inline(media_type or "", data, f"{path}.mime_type", f"{path}.data")
     uri = text_in(content, "uri", path)
     return parse_file(uri, media_type or "image/*", f"{path}.uri", inline="data")
 
@@ -213,7 +213,8 @@ def _is_content(value: Any) -> bool:
 
 def _parse_said(kind: str, step: Mapping[str, Any], path: str) -> Iterator[MessagePart]:
     if kind == "model_output":
-        yield from (part for part in _contents(step, "content", path) if part != TextContent(""))
+        said = parts_without_audio(_contents(step, "content", path), path, "what the model says")
+        yield from (part for part in said if part != TextContent(""))
     elif kind == "function_call":
         yield _parse_call(step, path)
     else:

@@ -18,7 +18,7 @@ from llama_compat.dialects.gemini_interactions.events import interaction_events
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
-from llama_compat.images import EncodedImage
+from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (

@@ -14,10 +14,11 @@ from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.errors import invalid_parameter
-from llama_compat.images import images_in, parse_data_url
+from llama_compat.media.images import parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
+    AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
     Content,
@@ -32,6 +33,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UnparseableToolCall,
     content_text,
+    media_in,
 )
 
 
@@ -75,9 +77,9 @@ def _render_system(messages: Sequence[Message]) -> str:
     for index, message in enumerate(messages):
         if isinstance(message, SystemMessage):
             path = f"messages[{index}].content"
-            if images_in(message.content):
+            if media_in(message.content):
                 raise invalid_parameter(
-                    path, f"'{path}' has an image; a system instruction is text alone."
+                    path, f"'{path}' has more than text; a system instruction is text alone."
                 )
             texts.append(content_text(message.content))
     return "\n\n".join(text for text in texts if text)
@@ -161,7 +163,7 @@ def _render_result(
             " before it makes.",
         )
     result: Any = content_text(message.content)
-    if images_in(message.content):
+    if media_in(message.content):
         result = _render_content(message.content, f"{path}.content")
     step = {"type": "function_result", "call_id": message.call_id, "name": name, "result": result}
     return {**step, "is_error": True} if message.is_error else step
@@ -170,13 +172,15 @@ def _render_result(
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
     parts = (TextContent(content),) if isinstance(content, str) else content
     return [
-        _render_part(part, path) for part in parts if isinstance(part, ImageContent) or part.text
+        _render_part(part, path) for part in parts if not isinstance(part, TextContent) or part.text
     ]
 
 
 def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
     if isinstance(part, TextContent):
         return {"type": "text", "text": part.text}
+    if isinstance(part, AudioContent):
+        return {"type": "audio", "data": part.base64, "mime_type": part.media_type}
     encoded = parse_data_url(part.url, path)
     return {"type": "image", "data": encoded.base64, "mime_type": encoded.media_type}
 

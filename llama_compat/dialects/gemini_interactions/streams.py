@@ -25,7 +25,7 @@ from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.seals import call_seal
 from llama_compat.errors import APIError
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
-from llama_compat.images import is_remote, parse_data_url
+from llama_compat.media.images import is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object, arguments_object_text
 from llama_compat.types import (
     AnyToolCall,

@@ -7,7 +7,8 @@ from typing import Any
 
 from llama_compat.dialects.members import as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.images import image_in_base64, images_in, parse_data_url
+from llama_compat.media.audio import without_audio
+from llama_compat.media.images import image_in_base64, images_in, parse_data_url
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import (
     arguments_object,
@@ -20,6 +21,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     Message,
+    SeenContent,
     SystemMessage,
     TextContent,
     ToolResponseMessage,
@@ -75,7 +77,7 @@ def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Messag
     )
 
 
-def parse_content(value: Mapping[str, Any], path: str, text_name: str = "content") -> Content:
+def parse_content(value: Mapping[str, Any], path: str, text_name: str = "content") -> SeenContent:
     """The text and the `images` of a message.
 
     Raises:
@@ -154,6 +156,7 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
 
 def _render_content(content: Content, param: str) -> dict[str, Any]:
     rendered: dict[str, Any] = {"content": content_text(content)}
+    content = without_audio(content, param, "Ollama's API")
     images = [parse_data_url(image.url, param).base64 for image in images_in(content)]
     return {**rendered, "images": images} if images else rendered
 

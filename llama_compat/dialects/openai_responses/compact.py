@@ -17,10 +17,12 @@ from llama_compat.dialects.openai_responses.sealed import Summary, seal
 from llama_compat.dialects.single_choice import SingleChoice
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import (
+    AudioContent,
     ChatCompletionRequest,
     ChatCompletionResponse,
     CompletionMessage,
     Content,
+    ContentPart,
     ImageContent,
     Message,
     SystemMessage,
@@ -141,7 +143,16 @@ def _record(messages: Iterable[Message]) -> Iterator[str]:
 def _text(content: Content) -> str:
     if isinstance(content, str):
         return content
-    return "".join("[image]" if isinstance(part, ImageContent) else part.text for part in content)
+    return "".join(_word(part) for part in content)
+
+
+def _word(part: ContentPart) -> str:
+    match part:
+        case ImageContent():
+            return "[image]"
+        case AudioContent():
+            return "[audio]"
+    return part.text
 
 
 def no_stream(stream: bool) -> None:

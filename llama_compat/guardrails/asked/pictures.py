@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import CheckSettings, Place
-from llama_compat.images import EncodedImage, is_remote, media_type_of
+from llama_compat.media.images import EncodedImage, is_remote, media_type_of
 from llama_compat.types import (
     ChatCompletionRequest,
     ImageContent,

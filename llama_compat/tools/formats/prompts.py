@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from llama_compat.images import images_in
 from llama_compat.tools.formats.base import ToolFormat
 from llama_compat.types import (
+    AnyContent,
     CompletionMessage,
-    Content,
-    ImageContent,
+    Medium,
     Message,
     SystemMessage,
     TextContent,
@@ -20,6 +19,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
     content_text,
+    media_in,
 )
 
 
@@ -43,16 +43,16 @@ def plain_messages(
     }
     plain: list[Message] = []
     answers: list[str] = []
-    pictures: list[ImageContent] = []
+    media: list[Medium] = []
     for message in messages:
         if isinstance(message, ToolResponseMessage):
             name = names.get(message.call_id, message.call_id)
             answers.append(tool_format.render_response(name, content_text(message.told)))
-            pictures += images_in(message.content)
+            media += media_in(message.content)
             continue
         if answers:
-            plain.append(_answer(answers, pictures))
-            answers, pictures = [], []
+            plain.append(_answer(answers, media))
+            answers, media = [], []
         if isinstance(message, CompletionMessage) and message.tool_calls:
             calls = tool_format.render_calls(message.tool_calls)
             message = CompletionMessage.of(
@@ -62,14 +62,14 @@ def plain_messages(
             )
         plain.append(message)
     if answers:
-        plain.append(_answer(answers, pictures))
+        plain.append(_answer(answers, media))
     offer = _offer(tool_format, tools, tool_choice)
     return tuple(_with_offer(plain, offer)) if offer else tuple(plain)
 
 
-def _answer(answers: Sequence[str], pictures: Sequence[ImageContent]) -> UserMessage:
+def _answer(answers: Sequence[str], media: Sequence[Medium]) -> UserMessage:
     text = "\n".join(answers)
-    return UserMessage((TextContent(text), *pictures) if pictures else text)
+    return UserMessage((TextContent(text), *media) if media else text)
 
 
 def _offer(
@@ -94,7 +94,7 @@ def _with_offer(messages: list[Message], offer: str) -> list[Message]:
     return [SystemMessage(offer), *messages]
 
 
-def _with_text(content: Content, text: str, separator: str) -> Content:
+def _with_text(content: AnyContent, text: str, separator: str) -> AnyContent:
     if not content:
         return text
     if isinstance(content, str):

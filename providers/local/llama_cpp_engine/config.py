@@ -48,13 +48,13 @@ class LlamaCppConfig(LocalConfig):
     """Whether what was computed of a prompt is kept for others that begin the same."""
 
     mmproj: str | None = None
-    """What makes embeddings of pictures for the models: a path, or `hf:ORG/NAME:FILE.gguf`. Without
-    it, that is taken which lies beside a model or was pulled with it; with `none` they take text
-    alone."""
+    """What makes embeddings of pictures and of audio for the models: a path, or
+    `hf:ORG/NAME:FILE.gguf`. Without it, that is taken which lies beside a model or was pulled with
+    it; with `none` they take text alone."""
 
     image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
-    """Bytes of main memory in which it is kept what models see in pictures, so that it is made once
-    of each: in a conversation they come with every turn."""
+    """Bytes of main memory in which it is kept what models see in pictures and hear in audio, so
+    that it is made once of each: in a conversation they come with every turn."""
 
     lora: tuple[LoraConfig, ...] = ()
     """LoRA adapters that are applied to the models."""

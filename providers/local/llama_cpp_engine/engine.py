@@ -24,8 +24,8 @@ from providers.local.llama_cpp_engine.bindings.context import NO_ROOM
 from providers.local.llama_cpp_engine.bindings.library import LlamaError
 from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
 from providers.local.llama_cpp_engine.loader import LoadedLlama
-from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaRun
-from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
+from providers.local.llama_cpp_engine.media.in_sequence import LlamaRun
+from providers.local.llama_cpp_engine.media.sense import LlamaMedium
 from providers.local.llama_cpp_engine.sampling import (
     Mask,
     choose,
@@ -37,8 +37,8 @@ from providers.local.llama_cpp_engine.sampling import (
 )
 from providers.local.llama_cpp_engine.scheduler import LlamaBatch, LlamaChunk, LlamaScheduler
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
+from providers.local.media.placing import PlacedMedium
 from providers.local.models import store as model_store
-from providers.local.pictures.placing import PlacedPicture
 from providers.local.sequence import Deliver
 
 log = logging.getLogger(__name__)
@@ -128,13 +128,13 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             adapter = self._adapters.get(generation.adapter)
             if adapter is None:
                 raise adapter_not_loaded(generation.adapter)
-        seen = [each for each in generation.pictures if isinstance(each, EncodedPicture)]
-        return LlamaSequence(generation, deliver, adapter, seen)
+        media = [each for each in generation.media if isinstance(each, LlamaMedium)]
+        return LlamaSequence(generation, deliver, adapter, media)
 
-    def _see(self, picture: PlacedPicture) -> EncodedPicture:
-        vision = self.loaded.vision
-        assert vision is not None
-        return vision.see(picture)
+    def _encode(self, medium: PlacedMedium) -> LlamaMedium:
+        senses = self.loaded.senses
+        assert senses is not None
+        return senses.encode(medium)
 
     def _step(self) -> None:
         batch = self._scheduler.schedule()
@@ -189,15 +189,15 @@ class LlamaEngine(EngineThread[LlamaSequence]):
         self._counts.steps += 1
 
     def _decode(self, batch: LlamaBatch) -> int:
-        """Compute the batch, which is of text, or of one picture; llama.cpp's status."""
+        """Compute the batch, which is of text, or of one medium; llama.cpp's status."""
         chunk = batch.chunks[0]
-        run = chunk.sequence.pictures.at(chunk.sequence.computed)
+        run = chunk.sequence.media.at(chunk.sequence.computed)
         if run is None:
             return self.loaded.context.decode(self._fill(batch))
         return self._show(chunk, run)
 
     def _show(self, chunk: LlamaChunk, run: LlamaRun) -> int:
-        """Compute the parts of a picture in the place of tokens; llama.cpp's status."""
+        """Compute the parts of a medium in the place of tokens; llama.cpp's status."""
         sequence, start = chunk.sequence, chunk.sequence.computed
         end, slot = start + chunk.tokens, sequence.slot
         assert slot is not None
@@ -217,7 +217,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             slot, start = sequence.slot, sequence.computed
             assert slot is not None
             end = at + tokens
-            position = sequence.pictures.position(start)
+            position = sequence.media.position(start)
             if tokens == 1:
                 context.tokens[at] = sequence.token_ids[start]
                 context.positions[at] = position

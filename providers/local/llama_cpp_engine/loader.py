@@ -15,17 +15,18 @@ from providers.local.llama_cpp_engine.bindings.context import MAX_SEQUENCES, Con
 from providers.local.llama_cpp_engine.bindings.library import LlamaError, offloads
 from providers.local.llama_cpp_engine.bindings.model import AdapterScales, Model
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
-from providers.local.llama_cpp_engine.pictures.files import projector_refused
-from providers.local.llama_cpp_engine.pictures.mtmd import Projector
-from providers.local.llama_cpp_engine.pictures.vision import (
-    PICTURE_TOKENS,
-    LlamaVision,
-    largest_picture,
+from providers.local.llama_cpp_engine.media.mtmd import Projector
+from providers.local.llama_cpp_engine.media.projector_file import projector_refused
+from providers.local.llama_cpp_engine.media.sense import (
+    TOKENS,
+    LlamaSenses,
+    largest_at_once,
 )
 from providers.local.llama_cpp_engine.scheduler import LlamaLimits
 from providers.local.llama_cpp_engine.slots import Slots
 from providers.local.llama_cpp_engine.tokenizer import GGUFTokenizer, GGUFVocabulary
 from providers.local.llama_cpp_engine.trial import try_out
+from providers.local.media.medium import Kind
 from providers.local.memory import available_memory
 from providers.local.models.defaults import defaults_beside
 from providers.local.prompts.end_tokens import known_end_tokens
@@ -57,7 +58,7 @@ class LoadedLlama:
         slots: the context's sequences.
         limits: of its steps.
         always: the adapters with which all is computed.
-        vision: what makes embeddings of pictures; None where the model takes text alone.
+        senses: what makes embeddings of media; None where the model takes text alone.
         projector_bytes: what that takes.
     """
 
@@ -67,7 +68,7 @@ class LoadedLlama:
     slots: Slots
     limits: LlamaLimits
     always: AdapterScales = ()
-    vision: LlamaVision | None = None
+    senses: LlamaSenses | None = None
     projector_bytes: int = 0
 
 
@@ -75,7 +76,7 @@ def open_model(
     name: str, path: Path, config: LlamaCppConfig, projector: Path | None = None
 ) -> Model:
     """The GGUF at `path`, once another process has shown that it can be loaded and computed, with
-    what makes embeddings of pictures for it.
+    what makes embeddings of media for it.
 
     Raises:
         ProviderStartError: it can't be.
@@ -120,19 +121,19 @@ def load(
         path: of its file.
         config: the provider's settings.
         context_length: takes the place of the model's own where that is longer.
-        projector_path: of what makes embeddings of pictures for it, if it takes any.
+        projector_path: of what makes embeddings of media for it, if it takes any.
 
     Raises:
         ProviderStartError: there is not enough memory, or its tokenizer or template won't do.
     """
     vocabulary = GGUFVocabulary(model)
-    vision, largest = None, 0
+    senses, largest = None, 0
     if projector_path is not None:
         projector = _projector(name, model, projector_path, config)
-        largest = largest_picture(projector) if projector.is_whole else 0
-        vision = LlamaVision(projector, _token_of_pictures(vocabulary), largest, config.image_cache)
+        largest = largest_at_once(projector)
+        senses = LlamaSenses(projector, _tokens_of_media(vocabulary), largest, config.image_cache)
     try:
-        tokenizer = GGUFTokenizer(model, vocabulary, vision)
+        tokenizer = GGUFTokenizer(model, vocabulary, senses)
     except ValueError as error:
         raise ProviderStartError(
             f"The model '{name}' in {path} can't be used: {error}. Choose another file."
@@ -178,7 +179,7 @@ def load(
         stop_tokens=_stop_tokens(model, vocabulary),
         tool_format=_tool_format(config.tool_format, name, path, model),
         defaults=defaults_beside(path),
-        vision=vision,
+        senses={} if senses is None else senses.by_kind,
     )
     return LoadedLlama(
         config=config,
@@ -197,13 +198,13 @@ def load(
             scored_tokens=SCORED_TOKENS,
         ),
         always=always,
-        vision=vision,
+        senses=senses,
         projector_bytes=projector_path.stat().st_size if projector_path is not None else 0,
     )
 
 
 def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> Projector:
-    """What makes embeddings of pictures.
+    """What makes embeddings of media.
 
     Raises:
         ProviderStartError: it can't be loaded, or is for another model.
@@ -219,11 +220,15 @@ def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> P
         raise projector_refused(name, path, str(error)) from error
 
 
-def _token_of_pictures(vocabulary: GGUFVocabulary) -> int:
-    """What stands for a part of a picture in a prompt's tokens: the model's own token for that, or
-    one that it does not have."""
-    known = map(vocabulary.id_of, PICTURE_TOKENS)
-    return next((each for each in known if each is not None), len(vocabulary.pieces))
+def _tokens_of_media(vocabulary: GGUFVocabulary) -> dict[Kind, int]:
+    """What stands for a part of a medium of each kind in a prompt's tokens: the model's own token
+    for that, or one that it does not have."""
+    found = {}
+    for index, (kind, names) in enumerate(TOKENS.items()):
+        known = map(vocabulary.id_of, names)
+        unknown = len(vocabulary.pieces) + index
+        found[kind] = next((each for each in known if each is not None), unknown)
+    return found
 
 
 def _cells(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from providers.base import ProviderConfig, ProviderStartError
 from providers.local.engine import Embedder, Engine
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
-from providers.local.llama_cpp_engine.pictures.files import find_projector
+from providers.local.llama_cpp_engine.media.projector_file import find_projector
 from providers.local.models import store as model_store
 from providers.local.models.defaults import context_beside
 from providers.local.models.folders import ModelStoreError
@@ -96,12 +96,12 @@ class LlamaCppProvider(LocalProvider):
         return engine
 
     def _projector_of(self, name: str) -> Path | None:
-        """What makes embeddings of pictures for a model; None where it takes text alone.
+        """What makes embeddings of media for a model; None where it takes text alone.
 
         Raises:
             ProviderStartError: the template names one that can't be used.
         """
-        from providers.local.llama_cpp_engine.pictures.mtmd import library
+        from providers.local.llama_cpp_engine.media.mtmd import library
 
         path = find_projector(name, self.config.mmproj)
         if path is None:

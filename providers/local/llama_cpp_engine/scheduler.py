@@ -47,7 +47,7 @@ class LlamaChunk(NamedTuple):
 
 Company = int | None | LlamaSequence
 """Of those that may be in one batch: the key of their adapter, or the only one of them, as is one
-whose next tokens stand for a picture."""
+whose next tokens stand for a medium."""
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class LlamaScheduler:
 
     def _company_of(self, sequence: LlamaSequence) -> Company:
         """With whom a sequence may be in a batch."""
-        if self._apart or sequence.pictures.at(sequence.computed) is not None:
+        if self._apart or sequence.media.at(sequence.computed) is not None:
             return sequence
         return None if sequence.adapter is None else sequence.adapter.key
 
@@ -246,7 +246,7 @@ class LlamaScheduler:
             step = self._limits.tokens
             left = sequence.prompt_tokens - start
             tokens = min(left, step - start % step) if left > 0 else 1
-        tokens = sequence.pictures.end_of_step(start, start + tokens) - start
+        tokens = sequence.media.end_of_step(start, start + tokens) - start
         if sequence.scores_prompt:
             tokens = min(tokens, self._limits.scored_tokens - batch.scored)
             batch.scored += tokens

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from providers.local.engine import Generation
-from providers.local.llama_cpp_engine.pictures.in_sequence import LlamaPictures
+from providers.local.llama_cpp_engine.media.in_sequence import LlamaMedia
 from providers.local.sequence import Deliver, LocalSequence
 
 if TYPE_CHECKING:
     from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
     from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
-    from providers.local.llama_cpp_engine.pictures.vision import EncodedPicture
+    from providers.local.llama_cpp_engine.media.sense import LlamaMedium
     from providers.local.llama_cpp_engine.slots import Slot, Tokens
 
 
@@ -30,7 +30,7 @@ class LlamaSequence(LocalSequence):
         sampler: chooses its tokens; made when the first is due, and kept when it has to wait again,
             so that its random numbers go on.
         adapter: what it is computed with besides the model's own weights.
-        pictures: those in its prompt.
+        media: those in its prompt.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class LlamaSequence(LocalSequence):
         generation: Generation,
         deliver: Deliver,
         adapter: LlamaAdapter | None = None,
-        pictures: Sequence[EncodedPicture] = (),
+        media: Sequence[LlamaMedium] = (),
     ) -> None:
         super().__init__(generation, deliver)
-        self.pictures = LlamaPictures(pictures)
+        self.media = LlamaMedia(media)
         self.adapter = adapter
         self.slot: Slot | None = None
         self.sampler: LlamaSampler | None = None
@@ -56,13 +56,13 @@ class LlamaSequence(LocalSequence):
     @property
     def tokens(self) -> Tokens:
         """`token_ids` as an array, made anew only when it is asked for after it grew. In the place
-        of a picture's is what tells it from others: a negative number."""
+        of a medium's is what tells it from others: a negative number."""
         if len(self._tokens) != len(self.token_ids):
             self._tokens = self._known_by()
         return self._tokens
 
     def _known_by(self) -> Tokens:
         tokens = np.array(self.token_ids, np.int32)
-        for run in self.pictures:
+        for run in self.media:
             tokens[run.start : run.end] = -run.number
         return tokens

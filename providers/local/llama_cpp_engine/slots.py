@@ -106,9 +106,9 @@ class Slots:
             if (slot.length == 0 and holder is None) or slot.owner != owner:
                 continue
             common = common_prefix(wanted, slot.tokens[: slot.length])
-            has = coming = sequence.pictures.cut(common)
+            has = coming = sequence.media.cut(common)
             if holder is not None and common == slot.length:
-                coming = max(has, sequence.pictures.cut(common_prefix(wanted, holder.tokens)))
+                coming = max(has, sequence.media.cut(common_prefix(wanted, holder.tokens)))
             if coming and (best is None or (coming, has) > (best.coming, best.tokens)):
                 best = Prefix(slot, has, coming)
         return best
@@ -121,7 +121,7 @@ class Slots:
             if slot.sequence is not None or slot.owner != sequence.owner:
                 continue
             has = common_prefix(wanted, slot.tokens[: min(slot.length, slot.prompt)])
-            has = sequence.pictures.cut(has - has % step)
+            has = sequence.media.cut(has - has % step)
             if has and (best is None or has > best.tokens):
                 best = Prefix(slot, has, has)
         return best
@@ -136,7 +136,7 @@ class Slots:
         kept = 0
         if prefix is not None and prefix.tokens:
             source = prefix.slot
-            position = sequence.pictures.position(prefix.tokens)
+            position = sequence.media.position(prefix.tokens)
             goes_on = source.length == prefix.tokens or self._step is not None
             if source.sequence is None and goes_on:
                 # It goes on from there; nothing that it holds is lost.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from providers.local.llama_cpp_engine.bindings.model import Model
-from providers.local.llama_cpp_engine.pictures.vision import LlamaVision
+from providers.local.llama_cpp_engine.media.sense import LlamaSenses
 from providers.local.prompts.control_tokens import control_tokens
 from providers.local.prompts.prompts import wants_parts
 from providers.local.prompts.templates.renderer import (
@@ -74,7 +74,7 @@ class GGUFTokenizer:
     Args:
         model: whose it is.
         vocabulary: the model's.
-        vision: what it makes of pictures, if it takes any.
+        senses: what it makes of media, if it takes any.
 
     Attributes:
         chat_template: the source of the chat template, if it has one.
@@ -86,11 +86,11 @@ class GGUFTokenizer:
     """
 
     def __init__(
-        self, model: Model, vocabulary: GGUFVocabulary, vision: LlamaVision | None = None
+        self, model: Model, vocabulary: GGUFVocabulary, senses: LlamaSenses | None = None
     ) -> None:
         self._model = model
         self._vocabulary = vocabulary
-        self._vision = vision
+        self._senses = senses
         self.chat_template = model.chat_template
         self.control_tokens = control_tokens(
             map(vocabulary.name, model.special_tokens()),
@@ -118,8 +118,8 @@ class GGUFTokenizer:
         def encode(text: str, *, add_special: bool = False) -> tuple[int, ...]:
             return tuple(self._model.tokenize(text, add_special=add_special, parse_special=True))
 
-        seen = None if self._vision is None else self._vision.token_ids(text, encode)
-        return encode(text, add_special=add_special_tokens) if seen is None else seen
+        found = None if self._senses is None else self._senses.token_ids(text, encode)
+        return encode(text, add_special=add_special_tokens) if found is None else found
 
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
@@ -128,19 +128,22 @@ class GGUFTokenizer:
         assert self._renderer is not None
         assert self.chat_template is not None
         special = self._model.chat_tokens
-        if self._vision is not None:
+        if self._senses is not None:
             messages = [self._with_marks(each) for each in messages]
         return self._renderer.render(self.chat_template, variables(messages, tools, special))
 
     def _with_marks(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A message with marks for its pictures in its text, as llama.cpp has it: what stands
-        around a picture is not for the template to write."""
+        """A message with marks for its media in its text, as llama.cpp has it: what stands
+        around a medium is not for the template to write."""
         content = message.get("content")
-        if not isinstance(content, list) or self._vision is None:
+        if not isinstance(content, list) or self._senses is None:
             return message
-        mark = {"type": "text", "text": self._vision.mark}
-        parts = [mark if part["type"] == "image" else part for part in content]
-        if mark in parts and not wants_parts(self):
+        marks = {kind: each.mark for kind, each in self._senses.by_kind.items()}
+        parts = [
+            {"type": "text", "text": marks[part["type"]]} if part["type"] in marks else part
+            for part in content
+        ]
+        if parts != content and not wants_parts(self):
             return {**message, "content": "".join(part["text"] for part in parts)}
         return {**message, "content": parts}
 

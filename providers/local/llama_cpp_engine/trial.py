@@ -56,7 +56,7 @@ def try_out(
         threads: of the CPU, that compute it.
         on_gpu: whether it is for a GPU, and so may be larger than this machine's memory: then its
             weights are tried as they are in the file, of which nothing is copied.
-        projector: a GGUF file that makes embeddings of pictures; one is tried.
+        projector: a GGUF file that makes embeddings of media; some are tried.
 
     Returns:
         Whether its weights may be rewritten in memory for faster multiplication. Where that ends
@@ -207,21 +207,24 @@ def _compute(model: Model, adapters: Sequence[Path], threads: int) -> None:
 
 
 def _look(model: Model, path: Path, threads: int) -> None:
-    """Make embeddings of a picture.
+    """Make embeddings of a picture, of audio, or of both.
 
     Raises:
         LlamaError: it can't be.
     """
     from providers.local.llama_cpp_engine.bindings.library import LlamaError
-    from providers.local.llama_cpp_engine.pictures.mtmd import Projector
+    from providers.local.llama_cpp_engine.media.mtmd import Pixels, Projector, Sound
 
-    print(f"looking at a picture with {path}", flush=True)
+    print(f"making embeddings with {path}", flush=True)
     try:
         projector = Projector(path, model, threads=threads, on_gpu=False)
-        projector.encode(bytes(PICTURE * PICTURE * 3), PICTURE, PICTURE)
+        if "image" in projector.kinds:
+            projector.encode(Pixels(PICTURE, PICTURE, bytes(PICTURE * PICTURE * 3)))
+        if "audio" in projector.kinds:
+            projector.encode(Sound(projector.rate))
     except (ImportError, LlamaError) as error:
         raise LlamaError(
-            f"it can't see with {path}, which may be for another model ('mmproj: none' in the"
+            f"it can't use {path}, which may be for another model ('mmproj: none' in the"
             f" template has it take text alone): {error}"
         ) from error
 

@@ -1,4 +1,4 @@
-"""GGUF files that make embeddings of pictures for a model beside them: how they are told.
+"""GGUF files that make embeddings of media for a model beside them: how they are told.
 
 Repositories have them beside the models, often in several kinds of numbers; their names have
 `mmproj` in them, as llama.cpp's converter calls them.

@@ -16,7 +16,7 @@ READ = frozenset(
 WHOLE_GROUPS = 32
 """Weights that share a scale in `quantization: int4`: one for a multiple of them can be kept."""
 
-NEVER_PACKED = ("lm_head", "embed", "router", "mlp.gate", "vision", "visual")
+NEVER_PACKED = ("lm_head", "embed", "router", "mlp.gate", "vision", "visual", "audio")
 """Parts of names of what `int4` leaves in more bits as well, or does not read."""
 
 

@@ -21,11 +21,9 @@ from msgspec import structs
 from llama_compat.text.reasoning import CLOSING_TAG, OPENING_TAG
 from llama_compat.tools.formats import FORMATS
 from llama_compat.types import (
+    AnyContent,
     AnyToolCall,
     CompletionMessage,
-    Content,
-    ContentPart,
-    ImageContent,
     Message,
     SystemMessage,
     TextContent,
@@ -33,7 +31,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
     content_text,
-    images_among,
+    media_in,
 )
 
 WINDOW = 1 << 18
@@ -143,16 +141,16 @@ class Marker:
                 if found.start() < end:
                     yield found.end()
 
-    def _content(self, content: Content) -> Content:
+    def _content(self, content: AnyContent) -> AnyContent:
         if isinstance(content, str):
             return self.text(content)
         # One part may begin what the next one ends.
-        if not images_among(content):
+        if not media_in(content):
             return self.text(content_text(content))
-        parts: list[ContentPart] = []
-        for are_images, run in groupby(content, lambda part: isinstance(part, ImageContent)):
+        parts: list[Any] = []
+        for are_texts, run in groupby(content, lambda part: isinstance(part, TextContent)):
             same = tuple(run)
-            parts += same if are_images else (TextContent(self.text(content_text(same))),)
+            parts += (TextContent(self.text(content_text(same))),) if are_texts else same
         return tuple(parts)
 
     def _call(self, call: AnyToolCall) -> AnyToolCall:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -14,7 +14,6 @@ from msgspec import structs
 
 from llama_compat.dialects.openai.chat import render_tool
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, shutting_down
-from llama_compat.images import images_in
 from llama_compat.tools.formats import ToolFormat, plain_messages
 from llama_compat.types import (
     AnyToolCall,
@@ -22,7 +21,6 @@ from llama_compat.types import (
     CompletionMessage,
     CompletionRequest,
     Content,
-    ImageContent,
     Message,
     SystemMessage,
     TextContent,
@@ -31,11 +29,13 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
     content_text,
+    media_in,
 )
 from providers.local.limits import check_length, check_tokens
-from providers.local.pictures.files import PictureFile, picture_files
-from providers.local.pictures.limits import PictureLimits
-from providers.local.pictures.placing import Look, PlacedPicture, Vision, expanded, placed
+from providers.local.media.files import kind_of, media_files, media_of
+from providers.local.media.limits import MediaLimits
+from providers.local.media.medium import Kind, MediumFile
+from providers.local.media.placing import Layout, PlacedMedium, SensedFiles, expanded, placed
 from providers.local.prompts.control_tokens import Marker, encode_pieces
 from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
 from providers.local.replies.call_rules import CallRules, call_openings
@@ -58,13 +58,13 @@ class ChatPrompt(NamedTuple):
         text: as it was written.
         token_ids: the same as tokens.
         openings: for each tool of which one has to be called: what the call begins with.
-        pictures: where they are among the tokens.
+        media: where they are among the tokens.
     """
 
     text: str
     token_ids: tuple[int, ...]
     openings: dict[str, str]
-    pictures: tuple[PlacedPicture, ...] = ()
+    media: tuple[PlacedMedium, ...] = ()
 
 
 def chat_prompt(
@@ -72,7 +72,7 @@ def chat_prompt(
     request: ChatCompletionRequest,
     rules: CallRules,
     spoken: ControlTokens = "none",
-    limits: PictureLimits | None = None,
+    limits: MediaLimits | None = None,
 ) -> ChatPrompt:
     """The conversation of `request` as the model's own chat template writes it.
 
@@ -83,11 +83,11 @@ def chat_prompt(
         request: the conversation.
         rules: what it says of tools.
         spoken: which control tokens clients may spell out.
-        limits: of its pictures, which have been fetched.
+        limits: of its media, which have been fetched.
 
     Raises:
         APIError: 400; there is no chat template, it can't write these messages, they are too long,
-            or a picture in them can't be shown to it. 500; it had to be broken off. 503; the model
+            or a medium in them can't be shown to it. 500; it had to be broken off. 503; the model
             is being stopped.
     """
     if not model.tokenizer.chat_template:
@@ -99,7 +99,7 @@ def chat_prompt(
         )
     size = sum(len(content_text(message.content)) for message in request.messages)
     check_length(size, request, model, "messages")
-    pictures = _pictures(model, request, limits or PictureLimits())
+    media = _media(model, request, limits or MediaLimits())
     marker = Marker(frozenset() if spoken == "all" else model.tokenizer.control_tokens)
     request = _marked(request, marker)
     template_tools = None
@@ -113,14 +113,12 @@ def chat_prompt(
     text = "".join(pieces)
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
     check_length(len(text), request, model, "messages")
-    if pictures is not None:
-        pieces = expanded(pieces, pictures.vision.mark, pictures.looks)
+    for each in media:
+        pieces = expanded(pieces, each)
     # The template writes the beginning-of-text token itself, where the model wants one.
     token_ids = _encode(model, pieces, request, "messages", add_special_tokens=False)
     token_ids = token_ids or _beginning(model, "messages")
-    if pictures is None:
-        return ChatPrompt(text, token_ids, openings)
-    return ChatPrompt(text, token_ids, openings, placed(token_ids, *pictures))
+    return ChatPrompt(text, token_ids, openings, placed(token_ids, media))
 
 
 def _rendered(
@@ -150,50 +148,49 @@ def _rendered(
         ) from error
 
 
-# Pictures -----------------------------------------------------------------------------------------
+# Media --------------------------------------------------------------------------------------------
+
+_TAKES: Mapping[Kind, str] = {"image": "sees", "audio": "hears"}
+"""What a model does that takes media of a kind."""
 
 
-class _Pictures(NamedTuple):
-    vision: Vision
-    files: list[PictureFile]
-    looks: list[Look]
-
-
-def refuse_pictures(model: LocalModel, messages: Sequence[Message]) -> None:
-    """Refuse pictures for a model that takes none.
+def refuse_media(model: LocalModel, messages: Sequence[Message]) -> None:
+    """Refuse media for a model that takes none of their kind.
 
     Raises:
         APIError: 400; there are some.
     """
-    if model.vision is not None:
-        return
-    for index, message in enumerate(messages):
-        for place, part in enumerate(message.content if images_in(message.content) else ()):
-            if isinstance(part, ImageContent):
-                raise invalid_parameter(
-                    f"messages[{index}].content[{place}]",
-                    "This model takes text alone; leave the image out or choose a model that sees.",
-                    "unsupported_content",
-                )
+    for medium, param in media_of(messages):
+        kind = kind_of(medium)
+        if kind not in model.senses:
+            taken = " and ".join(model.inputs) if model.senses else "text alone"
+            raise invalid_parameter(
+                param,
+                f"This model takes {taken}; leave the {kind} out or choose a model that"
+                f" {_TAKES[kind]}.",
+                "unsupported_content",
+            )
 
 
-def _pictures(
-    model: LocalModel, request: ChatCompletionRequest, limits: PictureLimits
-) -> _Pictures | None:
-    """Those of a conversation, and how each comes into its prompt; None if there are none.
+def _media(
+    model: LocalModel, request: ChatCompletionRequest, limits: MediaLimits
+) -> list[SensedFiles]:
+    """Those of a conversation by their kind, and how each comes into its prompt.
 
     Raises:
         APIError: 400; the model takes none, or not these, or not so many.
     """
-    refuse_pictures(model, request.messages)
-    if model.vision is None or not any(images_in(each.content) for each in request.messages):
-        return None
-    files = picture_files(request.messages, limits)
-    looks: list[Look] = []
-    for each in files:
-        looks.append(model.vision.look(each))
-        check_tokens(sum(look.tokens for look in looks), request, model, "messages")
-    return _Pictures(model.vision, files, looks)
+    refuse_media(model, request.messages)
+    found: dict[Kind, tuple[list[MediumFile], list[Layout]]] = {}
+    tokens = 0
+    for file in media_files(request.messages, limits):
+        layout = model.senses[file.kind].layout(file)
+        tokens += layout.tokens
+        check_tokens(tokens, request, model, "messages")
+        files, layouts = found.setdefault(file.kind, ([], []))
+        files.append(file)
+        layouts.append(layout)
+    return [SensedFiles(model.senses[kind], *each) for kind, each in found.items()]
 
 
 # Text ---------------------------------------------------------------------------------------------
@@ -362,7 +359,7 @@ _PROBE = "Is anybody there"
 def wants_parts(tokenizer: Tokenizer) -> bool:
     """Whether the chat template reads what a message says as a list of parts, and as nothing else.
 
-    Most take a text, and a list of parts as well if the model takes pictures. SmolVLM's and some
+    Most take a text, and a list of parts as well if the model takes media. SmolVLM's and some
     others write nothing at all of a text. It is tried, once.
 
     Raises:
@@ -391,7 +388,7 @@ def render_messages(messages: Sequence[Message], *, in_parts: bool = False) -> l
 
     Args:
         messages: of the conversation.
-        in_parts: whether what each says is a list of parts, as it is where there are pictures.
+        in_parts: whether what each says is a list of parts, as it is where there are media.
     """
     tool_names = {
         call.call_id: call.tool_name
@@ -439,10 +436,12 @@ def _named(rendered: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def _render_content(content: Content, in_parts: bool) -> str | list[dict[str, str]]:
-    if not in_parts and not images_in(content):
+    if not in_parts and not media_in(content):
         return content_text(content)
     parts = (TextContent(content),) if isinstance(content, str) else content
     return [
-        {"type": "text", "text": part.text} if isinstance(part, TextContent) else {"type": "image"}
+        {"type": "text", "text": part.text}
+        if isinstance(part, TextContent)
+        else {"type": kind_of(part)}
         for part in parts
     ]

@@ -310,7 +310,7 @@ class EngineHost:
         if not isinstance(engine, Embedder | Reranker):
             grammars = Grammars(engine.model)
             self.context_length = engine.model.context_length
-            self.inputs = ("text",) if engine.model.vision is None else ("text", "image")
+            self.inputs = engine.model.inputs
         prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         self.opened = OpenedModel(engine, prompts, grammars)
         return self._taken(engine)

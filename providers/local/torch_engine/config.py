@@ -107,8 +107,8 @@ class TorchConfig(LocalConfig):
     it and without. On a GPU in Triton kernels there is none."""
 
     image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
-    """Bytes of main memory in which it is kept what a model has seen in pictures, so that it looks
-    at each of them once: in a conversation they come with every turn."""
+    """Bytes of main memory in which it is kept what a model has seen in pictures and heard in
+    audio, so that it takes each of them in once: in a conversation they come with every turn."""
 
     prefix_cache: bool = True
     """Whether what was computed of a prompt is kept for others that begin the same."""

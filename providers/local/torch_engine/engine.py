@@ -21,15 +21,15 @@ from providers.local.engine_thread import (
     no_numbers,
     nothing_left,
 )
+from providers.local.media.placing import PlacedMedium
 from providers.local.models import store as model_store
-from providers.local.pictures.placing import PlacedPicture
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
 from providers.local.torch_engine.loading.loader import LoadedModel
-from providers.local.torch_engine.pictures.vision import SeenPicture
+from providers.local.torch_engine.media.sense import TorchMedium
 from providers.local.torch_engine.scheduling.draft import DraftGuesser
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
@@ -154,8 +154,8 @@ class TorchEngine(EngineThread[TorchSequence]):
     @property
     def parked_bytes(self) -> int:
         """See `ParkableEngine`."""
-        # What looks at pictures, or goes ahead, would stay where it is.
-        if self.loaded.draft is not None or self.loaded.vision is not None:
+        # What takes media, or goes ahead, would stay where it is.
+        if self.loaded.draft is not None or self.loaded.sense is not None:
             return 0
         return parking.parked_bytes(self.loaded.weights)
 
@@ -197,17 +197,17 @@ class TorchEngine(EngineThread[TorchSequence]):
             adapter = self._adapters.get(generation.adapter)
             if adapter is None:
                 raise adapter_not_loaded(generation.adapter)
-        seen = [each for each in generation.pictures if isinstance(each, SeenPicture)]
-        return TorchSequence(generation, deliver, adapter, seen)
+        media = [each for each in generation.media if isinstance(each, TorchMedium)]
+        return TorchSequence(generation, deliver, adapter, media)
 
-    def _see(self, picture: PlacedPicture) -> SeenPicture:
-        vision, device = self.loaded.vision, self.loaded.device
-        assert vision is not None
+    def _encode(self, medium: PlacedMedium) -> TorchMedium:
+        sense, device = self.loaded.sense, self.loaded.device
+        assert sense is not None
         try:
-            # Beside the steps, which go on; a picture takes as long as many of them.
-            return aside(current(device)(vision.see), picture)
+            # Beside the steps, which go on; a medium takes as long as many of them.
+            return aside(current(device)(sense.encode), medium)
         except torch.OutOfMemoryError as error:
-            log.error("%s: out of memory for a picture: %s", self.model.name, error)
+            log.error("%s: out of memory for a medium: %s", self.model.name, error)
             torch.cuda.empty_cache()
             raise self._no_memory() from error
 

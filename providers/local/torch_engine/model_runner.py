@@ -9,6 +9,12 @@ from typing import NamedTuple, Protocol
 import torch
 
 from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+from providers.local.torch_engine.media.in_sequence import PromptPart
+from providers.local.torch_engine.media.in_step import (
+    MediaRows,
+    looks_ahead,
+    positions_in_grid,
+)
 from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
@@ -16,12 +22,6 @@ from providers.local.torch_engine.model.kv_cache import KVCache, numbers_of
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
-from providers.local.torch_engine.pictures.in_sequence import PromptPart
-from providers.local.torch_engine.pictures.in_step import (
-    SeenRows,
-    looks_ahead,
-    positions_in_grid,
-)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
@@ -92,7 +92,7 @@ class PagedRunner:
             device = token_ids.device
             step.adapted = AdaptedRows.of(chunks, device)
             step.states = StepStates.of(self._states, chunks, device, apart=self._apart)
-            step.seen = SeenRows.of(chunks)
+            step.seen = MediaRows.of(chunks)
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
             if not rows:
                 return hidden[:0]
@@ -165,8 +165,8 @@ def located(
         each, tokens = chunk.sequence, chunk.tokens
         end = each.computed + tokens
         each_alone = apart or tokens <= as_rows
-        if each.pictures is not None and looks_ahead(chunk):
-            for part in each.pictures.parts(each.computed, end):
+        if each.media is not None and looks_ahead(chunk):
+            for part in each.media.parts(each.computed, end):
                 spans += _spans_of(part, at, each, block_size, device, apart=apart)
                 at += part.end - part.start
             each_alone = False
@@ -252,10 +252,10 @@ def flattened(chunks: Sequence[Chunk], block_size: int) -> FlatChunks:
         start, end, blocks = each.computed, each.computed + chunk.rows, each.blocks
         flat.token_ids.extend(each.token_ids[start : start + chunk.tokens])
         flat.token_ids.extend(chunk.guessed)
-        if each.pictures is None:
+        if each.media is None:
             flat.positions.extend(range(each.turns_from + start, each.turns_from + end))
         else:
-            flat.positions.extend(each.pictures.positions(start, end))
+            flat.positions.extend(each.media.positions(start, end))
         flat.slots.extend(
             blocks[place // block_size] * block_size + place % block_size
             for place in range(start, end)

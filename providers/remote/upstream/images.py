@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.images import EncodedImage, images_in, is_remote
+from llama_compat.media.images import EncodedImage, images_in, is_remote
 from llama_compat.types import CompletionMessage, ImageContent, Message
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote import http1

@@ -19,7 +19,7 @@ from google.genai import errors as genai_errors
 from google.genai import types as genai_types
 from pydantic import BaseModel
 
-from tests.integration.matrix.said import PIXEL, Ask, Refused, Said
+from tests.integration.matrix.said import CLIP, PIXEL, Ask, Refused, Said
 from tests.sdk_interactions import check_event, check_interaction
 
 
@@ -28,7 +28,8 @@ class Client(ABC):
 
     Attributes:
         name: as in `server.apis`, or the operation of OpenAI's.
-        can: what the API has words for: `tools`, `forced`, `image`, `schema`, `stop`, `effort`.
+        can: what the API has words for: `tools`, `forced`, `image`, `audio`, `schema`, `stop`,
+            `effort`.
     """
 
     name: ClassVar[str]
@@ -86,8 +87,13 @@ def _arguments(text: str) -> dict[str, Any]:
 STOPS = {"stop": "end", "tool_calls": "calls", "length": "length", "content_filter": "filter"}
 
 
+INPUT_AUDIO: Any = {"type": "input_audio", "input_audio": {"data": CLIP, "format": "wav"}}
+"""As OpenAI has it in chats and in responses."""
+
+
 class ChatClient(Client):
     name = "chat"
+    can = Client.can | {"audio"}
 
     def __init__(self, url: str) -> None:
         self.sdk = openai.OpenAI(
@@ -119,6 +125,8 @@ class ChatClient(Client):
         if ask.image:
             url = {"url": f"data:image/png;base64,{PIXEL}"}
             content = [{"type": "text", "text": ask.text}, {"type": "image_url", "image_url": url}]
+        if ask.audio:
+            content = [{"type": "text", "text": ask.text}, INPUT_AUDIO]
         body: dict[str, Any] = {
             "model": ask.model,
             "messages": [{"role": "user", "content": content}],
@@ -202,7 +210,7 @@ class CompletionsClient(Client):
 
 class ResponsesClient(Client):
     name = "responses"
-    can = frozenset({"tools", "forced", "image", "schema", "effort", "filter"})
+    can = frozenset({"tools", "forced", "image", "audio", "schema", "effort", "filter"})
 
     def __init__(self, url: str) -> None:
         self.sdk = openai.OpenAI(
@@ -234,6 +242,8 @@ class ResponsesClient(Client):
         if ask.image:
             image = f"data:image/png;base64,{PIXEL}"
             content.append({"type": "input_image", "image_url": image, "detail": "auto"})
+        if ask.audio:
+            content.append(INPUT_AUDIO)
         body: dict[str, Any] = {
             "model": ask.model,
             "input": [{"role": "user", "content": content}],
@@ -422,6 +432,7 @@ class OllamaClient(Client):
 
 class GeminiClient(Client):
     name = "gemini"
+    can = Client.can | {"audio"}
 
     def __init__(self, url: str) -> None:
         self.sdk = genai.Client(
@@ -479,6 +490,8 @@ class GeminiClient(Client):
         parts = [genai_types.Part(text=ask.text)]
         if ask.image:
             parts.append(genai_types.Part.from_bytes(data=b64decode(PIXEL), mime_type="image/png"))
+        if ask.audio:
+            parts.append(genai_types.Part.from_bytes(data=b64decode(CLIP), mime_type="audio/wav"))
         config: dict[str, Any] = {
             "automatic_function_calling": {"disable": True},
             "max_output_tokens": ask.max_tokens,
@@ -514,6 +527,7 @@ class GeminiClient(Client):
 
 class InteractionsClient(Client):
     name = "interactions"
+    can = Client.can | {"audio"}
 
     def __init__(self, url: str) -> None:
         options = genai_types.HttpOptions(
@@ -582,6 +596,8 @@ class InteractionsClient(Client):
         content: list[Any] = [{"type": "text", "text": ask.text}]
         if ask.image:
             content.append({"type": "image", "data": PIXEL, "mime_type": "image/png"})
+        if ask.audio:
+            content.append({"type": "audio", "data": CLIP, "mime_type": "audio/wav"})
         config: dict[str, Any] = {"thinking_summaries": "auto"}
         if ask.max_tokens is not None:
             config["max_output_tokens"] = ask.max_tokens

@@ -19,6 +19,7 @@ from tests.integration.test_native_bedrock import BedrockVendor
 from tests.integration.test_native_fastchat import FastChat
 from tests.integration.test_native_gemini import GeminiVendor
 from tests.integration.test_native_ollama import OllamaVendor
+from tests.tiny_audio import make_audio_model
 from tests.tiny_vision import make_vision_model
 
 ALL = frozenset({"tools", "forced", "image", "schema", "stop", "effort", "thoughts"})
@@ -42,10 +43,10 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "openai": Kind("openai", ALL, OpenAIVendor),
+    "openai": Kind("openai", ALL | {"audio"}, OpenAIVendor),
     "anthropic-messages": Kind("anthropic", ALL, AnthropicVendor),
-    "gemini-native": Kind("gemini", ALL, GeminiVendor),
-    "gemini-interactions": Kind("interactions", ALL, InteractionsVendor),
+    "gemini-native": Kind("gemini", ALL | {"audio"}, GeminiVendor),
+    "gemini-interactions": Kind("interactions", ALL | {"audio"}, InteractionsVendor),
     "ollama-native": Kind(
         "ollama", ALL - {"forced"}, OllamaVendor, stops=frozenset({"end", "length"})
     ),
@@ -59,8 +60,8 @@ KINDS: dict[str, Kind] = {
 GOOGLES = {"gemini-native": "generate_content", "gemini-interactions": "interactions"}
 """The kinds that are one type, and the API of Google's that each is scripted for."""
 
-SEEING = "sees"
-"""A model of `torch` that takes pictures."""
+SEEING, HEARING = "sees", "hears"
+"""Models of `torch` that take pictures, and audio."""
 
 STARTERS = {"torch": "starter", "llama_cpp": "starter.gguf"}
 """The kinds that run a model, which is small and says what it likes, and what they call it."""
@@ -123,7 +124,10 @@ def everything(folder: Path) -> Iterator[Everything]:
                 {"base_url": servers["ollama-native"].url},
             ),
         }
-        seeing = make_vision_model(folder / "seeing", "qwen2_5_vl")
+        more = {
+            SEEING: make_vision_model(folder / "seeing", "qwen2_5_vl"),
+            HEARING: make_audio_model(folder / "hearing", "qwen2_audio"),
+        }
         template = write_template(
             folder / "everything.yaml",
             providers=[
@@ -145,7 +149,10 @@ def everything(folder: Path) -> Iterator[Everything]:
                 }
                 for name, kind in KINDS.items()
             ]
-            + [{"id": SEEING, "provider": "torch", "provider_model": str(seeing)}],
+            + [
+                {"id": model, "provider": "torch", "provider_model": str(path)}
+                for model, path in more.items()
+            ],
         )
         process = stack.enter_context(running(template))
         yield Everything(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import wave
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 WEATHER = {
@@ -35,6 +39,18 @@ PIXEL = (
 """A PNG image in base64."""
 
 
+def _clip() -> str:
+    file = BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, 16_000, 0, "NONE", ""))
+        writer.writeframes(random.Random(1).randbytes(16_000))
+    return b64encode(file.getvalue()).decode()
+
+
+CLIP = _clip()
+"""Half a second of noise: a WAV file in base64."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """A request.
@@ -44,6 +60,7 @@ class Ask:
         tools: `WEATHER`, `TIME`.
         forced: the tool that has to be called.
         image: whether `PIXEL` goes with the text.
+        audio: whether `CLIP` does.
         schema: what the text has to be.
         stop: strings that end the text.
         effort: how much to think.
@@ -55,6 +72,7 @@ class Ask:
     tools: Sequence[dict[str, Any]] = ()
     forced: str | None = None
     image: bool = False
+    audio: bool = False
     schema: dict[str, Any] | None = None
     stop: Sequence[str] = ()
     effort: str | None = None

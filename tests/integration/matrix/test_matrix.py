@@ -12,6 +12,7 @@ from providers.registry import CLASSES, provider_type
 from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
 from tests.integration.matrix.providers import (
+    HEARING,
     KINDS,
     SEEING,
     STARTERS,
@@ -19,7 +20,7 @@ from tests.integration.matrix.providers import (
     Kind,
     everything,
 )
-from tests.integration.matrix.said import SCHEMA, TIME, WEATHER, Ask, Refused, Said
+from tests.integration.matrix.said import CLIP, SCHEMA, TIME, WEATHER, Ask, Refused, Said
 from tests.integration.native_suite import Reply
 from tests.integration.native_vendor import Answer
 
@@ -180,6 +181,33 @@ def test_images(behind: Everything, client: Client, name: str, kind: Kind) -> No
         client.ask(ask, stream=False)
     assert refused.value.status == 400
     assert "image" in refused.value.message
+
+
+def test_audio(behind: Everything, client: Client, name: str, kind: Kind) -> None:
+    needs(client, "audio")
+    behind.will_say(name, Reply(text="Noise."))
+    ask = Ask(kind.model, "What is this?", audio=True)
+    if "audio" in kind.can:
+        assert client.ask(ask, stream=False).text == "Noise."
+        # Google's own client writes the other alphabet of base64, which is relayed as it is.
+        sent = behind.vendors[name].server.last.content.translate(bytes.maketrans(b"-_", b"+/"))
+        assert CLIP.encode() in sent
+        return
+    with pytest.raises(Refused) as refused:
+        client.ask(ask, stream=False)
+    assert refused.value.status == 400
+    assert "audio" in refused.value.message
+
+
+def test_audio_is_heard_in_this_process(behind: Everything, client: Client) -> None:
+    needs(client, "audio")
+    text, heard = (
+        client.ask(Ask(HEARING, "What is this?", audio=audio), stream=False)
+        for audio in (False, True)
+    )
+    # 50 columns of half a second are twelve tokens, between two marks.
+    assert heard.tokens[0] == text.tokens[0] + 12 + 2
+    assert heard.text != text.text
 
 
 def test_pictures_are_seen_in_this_process(behind: Everything, client: Client) -> None:

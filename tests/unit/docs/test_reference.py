@@ -100,6 +100,7 @@ def codes_of_calls() -> Iterator[str]:
 def codes_of_tables() -> Iterator[str]:
     from llama_compat.dialects.fastchat import REQUEST_ERRORS, UPSTREAM_ERRORS
     from llama_compat.error_classes import OPENAI_CODES
+    from providers.local.media.medium import WORDS
     from providers.remote.upstream.connection_errors import _BROKEN_OFF
     from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
 
@@ -108,6 +109,8 @@ def codes_of_tables() -> Iterator[str]:
     yield from (code for _, (_, code) in _BROKEN_OFF)
     for api in (RESPONSES_KEPT, INTERACTIONS_KEPT):
         yield from (api.code, api.previous_code)
+    for each in WORDS.values():
+        yield from (each.invalid, each.too_large, each.too_many)
 
 
 def test_every_error_code_has_its_cause_and_its_cure() -> None:

@@ -42,7 +42,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UnparseableToolCall,
     UserMessage,
-    images_among,
+    media_in,
 )
 
 _ATTRIBUTION = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n*")
@@ -138,7 +138,7 @@ def _parse_result(block: Mapping[str, Any], path: str) -> ToolResponseMessage:
     elif content is not None:
         blocks = _blocks(content, f"{path}.content")
         parts = [part for each, where in blocks for part in _parse_part(each, where)]
-        given = tuple(parts) if images_among(parts) else _joined(parts)
+        given = tuple(parts) if media_in(tuple(parts)) else _joined(parts)
     return ToolResponseMessage(
         text_in(block, "tool_use_id", path),
         given,

@@ -15,7 +15,8 @@ from llama_compat.dialects.gemini.members import list_in, member, object_in, tex
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.images import EncodedImage, is_remote
+from llama_compat.media.audio import audio_of, parts_without_audio
+from llama_compat.media.images import EncodedImage, is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import arguments_text, call_id_at, parse_tool_call
 from llama_compat.types import (
@@ -24,6 +25,7 @@ from llama_compat.types import (
     Content,
     ContentPart,
     ImageContent,
+    Medium,
     Message,
     MessagePart,
     ReasoningContent,
@@ -161,7 +163,7 @@ def _unknown_part(part: Mapping[str, Any], path: str) -> APIError:
     )
 
 
-def _parse_inline_data(data: Mapping[str, Any], path: str) -> ImageContent:
+def _parse_inline_data(data: Mapping[str, Any], path: str) -> Medium:
     media_type, encoded = text_in(data, "mimeType", path), text_in(data, "data", path)
     return parse_inline(media_type or "", encoded, f"{path}.mimeType", f"{path}.data")
 
@@ -172,23 +174,23 @@ def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
     return parse_file(uri or "", media_type or "image/*", where, inline="inlineData")
 
 
-def parse_inline(
-    media_type: str, encoded: str | None, type_path: str, data_path: str
-) -> ImageContent:
-    """The image that is `encoded`.
+def parse_inline(media_type: str, encoded: str | None, type_path: str, data_path: str) -> Medium:
+    """The image or the audio that is `encoded`.
 
     Raises:
         APIError: 400 naming `type_path` or `data_path`, it is none.
     """
     if not encoded:
         raise missing_parameter(data_path)
-    if not media_type.startswith("image/"):
-        raise invalid_parameter(
-            type_path,
-            f"Invalid value: {media_type!r}. This model's provider takes images only.",
-        )
     # Google takes both of the alphabets of base64, and its own clients write the other one.
-    return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
+    if media_type.startswith("image/"):
+        return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
+    if media_type.lower().startswith("audio/"):
+        return audio_of(media_type, _standard(encoded))
+    raise invalid_parameter(
+        type_path,
+        f"Invalid value: {media_type!r}. This model's provider takes images and audio only.",
+    )
 
 
 def _standard(encoded: str) -> str:
@@ -331,9 +333,8 @@ def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> list[MessagePart
         elif part.get("thought"):
             said.append(parse_seal(text_in(part, "text", path) or "", signature))
         else:
-            shown = _parse_shown(part, path)
-            if not isinstance(shown, TextContent) or shown.text or signature is None:
-                said.append(shown)
+            shown = parts_without_audio((_parse_shown(part, path),), path, "what the model says")
+            said += [each for each in shown if each != TextContent("") or signature is None]
             if signature is not None:
                 said.append(ReasoningContent("", signature, FAMILY, redacted=True))
     return said

@@ -28,7 +28,7 @@ from llama_compat.dialects.openai.usage import (
     render_usage,
     service_tier,
 )
-from llama_compat.images import images_in
+from llama_compat.media.images import images_in
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,

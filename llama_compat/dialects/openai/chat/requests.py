@@ -16,10 +16,12 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.images import images_in
+from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
+from llama_compat.media.images import images_in
 from llama_compat.tools.calls import new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
+    AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
     Content,
@@ -35,6 +37,7 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
     content_text,
+    media_in,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -100,8 +103,9 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
         )
     if not isinstance(calls, list):
         raise invalid_parameter(f"{path}.tool_calls", f"'{path}.tool_calls' must be an array.")
+    said = "" if content is None else _parse_content(content, f"{path}.content")
     return CompletionMessage.of(
-        content="" if content is None else _parse_content(content, f"{path}.content"),
+        content=without_audio(said, f"{path}.content", "an assistant's message"),
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
         ),
@@ -162,12 +166,25 @@ def _parse_part(value: Any, path: str) -> ContentPart:
                 text_in(image, "url", f"{path}.image_url"),
                 optional_text_in(image, "detail", f"{path}.image_url"),
             )
+        case "input_audio":
+            return parse_input_audio(part, path)
         case kind:
             raise invalid_parameter(
                 f"{path}.type",
                 f"Invalid value: {kind!r}. This model's provider takes content parts of the types"
-                " 'text' and 'image_url'.",
+                " 'text', 'image_url' and 'input_audio'.",
             )
+
+
+def parse_input_audio(part: Mapping[str, Any], path: str) -> AudioContent:
+    """A part `input_audio`, which is the same in chats and in responses.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    path = f"{path}.input_audio"
+    audio = as_object(part.get("input_audio"), path)
+    return audio_of(media_type_of(text_in(audio, "format", path)), text_in(audio, "data", path))
 
 
 def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
@@ -316,14 +333,15 @@ def _render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages; images that tools gave are the user's, from whom alone OpenAI takes them."""
     rendered: list[dict[str, Any]] = []
     given: list[ContentPart] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         if not isinstance(message, ToolResponseMessage) and given:
             if isinstance(message, UserMessage):
                 message = structs.replace(message, content=(*given, *_parts(message.content)))
             else:
                 rendered.append(render_message(UserMessage(tuple(given))))
             given = []
-        if isinstance(message, ToolResponseMessage) and images_in(message.content):
+        if isinstance(message, ToolResponseMessage) and media_in(message.content):
+            without_audio(message.content, f"messages[{index}].content", "a tool's message")
             given.append(TextContent(f"The images that the call {message.call_id} gave:"))
             given += images_in(message.content)
             message = structs.replace(message, content=content_text(message.content))
@@ -394,6 +412,9 @@ def _render_content(content: Content) -> str | list[dict[str, Any]]:
 def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, TextContent):
         return {"type": "text", "text": part.text}
+    if isinstance(part, AudioContent):
+        audio = {"data": part.base64, "format": format_of(part)}
+        return {"type": "input_audio", "input_audio": audio}
     return render_image(part)
 
 

@@ -17,6 +17,7 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
+from llama_compat.dialects.openai.chat.requests import parse_input_audio
 from llama_compat.dialects.openai_responses.input.custom_tools import wrap
 from llama_compat.dialects.openai_responses.input.hosted import (
     call_result,
@@ -370,8 +371,10 @@ def _parse_part(part: Mapping[str, Any], path: str) -> ContentPart:
             detail = optional_text_in(part, "detail", path)
             # The vocabulary has no word for all of an image's own pixels.
             return ImageContent(url, "high" if detail == "original" else detail)
+        case "input_audio":
+            return parse_input_audio(part, path)
         case kind:
-            raise _unknown_part(kind, path, "'input_text' and 'input_image'")
+            raise _unknown_part(kind, path, "'input_text', 'input_image' and 'input_audio'")
 
 
 def _said(value: Any, path: str) -> Iterator[MessagePart]:

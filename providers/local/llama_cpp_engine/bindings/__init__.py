@@ -1,2 +1,2 @@
-"""llama.cpp as llama-cpp-python binds it. No other room touches that package, but for pictures, by
+"""llama.cpp as llama-cpp-python binds it. No other room touches that package, but for media, by
 the multimodal library that it brings."""

@@ -184,7 +184,7 @@ class Context:
     def keep(self, sequence: int, tokens: int) -> bool:
         """Remove what `sequence` has behind its first `tokens`; False if nothing could be kept.
 
-        They are counted in positions, of which a picture may have fewer than tokens.
+        They are counted in positions, of which a medium may have fewer than tokens.
 
         A model whose state can't be taken back, such as a recurrent one, loses all of it.
         """

@@ -226,6 +226,10 @@ def unsupported(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
+_TOWERS = re.compile("vision|audio")
+"""In the names of what makes something of media, which an adapter may not be for."""
+
+
 def _pairs(
     tensors: Mapping[str, torch.Tensor],
 ) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
@@ -237,7 +241,7 @@ def _pairs(
     found: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         match = _NAME.fullmatch(name)
-        if match is None or match["module"] not in PLACES or "vision" in match["before"]:
+        if match is None or match["module"] not in PLACES or _TOWERS.search(match["before"]):
             raise ValueError(
                 f"it has '{name}', and only {', '.join(sorted(PLACES))} of language models' layers"
                 " are supported"

@@ -11,17 +11,17 @@ from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep
+from providers.local.torch_engine.media.in_step import (
+    MediaRows,
+    have_media,
+    looks_ahead,
+    turns_in_grid,
+)
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model_runner import PagedRunner, fill_in
-from providers.local.torch_engine.pictures.in_step import (
-    SeenRows,
-    have_pictures,
-    looks_ahead,
-    turns_in_grid,
-)
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
 
@@ -74,14 +74,14 @@ class KernelRunner:
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""
-        with_pictures = have_pictures(chunks)
-        if with_pictures and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
+        with_media = have_media(chunks)
+        if with_media and any(turns_in_grid(each) or looks_ahead(each) for each in chunks):
             # Kernels turn by one position, and look back alone.
             if self._plain is None:
                 self._plain = PagedRunner(self._decoder, self._cache, states=self._states)
             return self._plain.forward(chunks, chosen)
         with torch.inference_mode():
-            seen = SeenRows.of(chunks) if with_pictures else None
+            seen = MediaRows.of(chunks) if with_media else None
             size = self._graph_size(chunks) if seen is None else None
             inputs = self._inputs.load(chunks, padded=size or 0)
             fill_in(inputs.token_ids, chosen)
@@ -122,7 +122,7 @@ class KernelRunner:
         return next((size for size in self._sizes if size >= len(chunks)), None)
 
     def _compute(
-        self, inputs: Inputs, chunks: Sequence[Chunk] = (), seen: SeenRows | None = None
+        self, inputs: Inputs, chunks: Sequence[Chunk] = (), seen: MediaRows | None = None
     ) -> torch.Tensor:
         step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
         step.adapted = AdaptedRows.of(chunks, inputs.token_ids.device)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+from transformers import AutoConfig
 
 from providers.base import ProviderStartError
 from providers.local.models import store as model_store
@@ -21,6 +21,7 @@ from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import state_shapes, why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.media.families import multimodal_class
 from providers.local.torch_engine.model.kv_cache import CacheShape, RowShape
 from providers.local.torch_engine.model.linear import PACKED
 from providers.local.torch_engine.model.recurrent.states import affordable
@@ -43,7 +44,7 @@ class WeightCounts:
         all: in all tensors.
         embedding: in the table of embeddings, which stays as it is.
         side: in that of what each layer takes of a token, which stays too.
-        tower: in what sees pictures, which does too.
+        tower: in what takes media, which does too.
     """
 
     all: int
@@ -52,8 +53,11 @@ class WeightCounts:
     tower: int = 0
 
 
-TOWERS = ("visual", "vision_tower", "vision_model", "multi_modal_projector", "connector")
-"""What transformers calls the parts of models that see pictures."""
+TOWERS = (
+    *("visual", "vision_tower", "vision_model", "audio_tower"),
+    *("multi_modal_projector", "connector"),
+)
+"""What transformers calls the parts of models that take media."""
 
 
 def footprint(
@@ -92,9 +96,8 @@ def footprint(
     read = counts.all * dtype.itemsize
     if not generates:
         return Footprint({place: read}, read)
-    # In main memory they are where they would wait already, and what looks at pictures can't wait.
-    takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-    parks = 0 if place == "cpu" or takes_pictures else read
+    # In main memory they are where they would wait already, and what takes media can't wait.
+    parks = 0 if place == "cpu" or multimodal_class(architecture) is not None else read
     stays = read
     loading = read
     if why_not(architecture) is None:

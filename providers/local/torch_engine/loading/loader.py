@@ -35,13 +35,14 @@ from providers.local.torch_engine.loading.reading import (
     read_folder,
 )
 from providers.local.torch_engine.loading.weights import decoder_of
+from providers.local.torch_engine.media.families import multimodal_class
+from providers.local.torch_engine.media.family import Spell
+from providers.local.torch_engine.media.sense import TorchSense
+from providers.local.torch_engine.media.tower import TextOnlyError, read_sense
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.pictures.families import Spell
-from providers.local.torch_engine.pictures.tower import TextOnlyError, read_vision
-from providers.local.torch_engine.pictures.vision import TorchVision
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
@@ -91,7 +92,7 @@ class LoadedModel:
         weights: what has them: a `Decoder`, or transformers' own model.
         longest: the tokens of a sequence for which there is a place, were there memory for them.
         draft: the smaller model that goes ahead of it, where it has one.
-        vision: what it makes of pictures; None if it takes text alone.
+        sense: what it makes of media; None if it takes text alone.
     """
 
     config: TorchConfig
@@ -111,7 +112,7 @@ class LoadedModel:
     weights: object = None
     longest: int = 0
     draft: Draft | None = None
-    vision: TorchVision | None = None
+    sense: TorchSense | None = None
 
 
 def load(
@@ -190,10 +191,10 @@ def load_here(
         runner, vocab_size = unbatched
         weights = runner.module
         blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
-    vision = None
-    if read.takes_pictures:
+    sense = None
+    if read.is_multimodal:
         spell = tokenizer.backend_tokenizer.id_to_token
-        vision = _vision(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
+        sense = _sense(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
     loaded = LoadedModel(
         config=config,
         model=LocalModel(
@@ -204,7 +205,7 @@ def load_here(
             context_length=with_room(name, context_length, blocks),
             stop_tokens=stop_tokens,
             tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
-            vision=vision,
+            senses={} if sense is None else {sense.kind: sense},
         ),
         runner=runner,
         blocks=blocks,
@@ -220,7 +221,7 @@ def load_here(
         adapters=adapters,
         weights=weights,
         longest=context_length,
-        vision=vision,
+        sense=sense,
     )
     if not isinstance(config.speculation, DraftConfig):
         return loaded
@@ -246,7 +247,7 @@ def with_room(name: str, context_length: int, blocks: BlockManager) -> int:
     return min(context_length, room)
 
 
-def _vision(
+def _sense(
     name: str,
     folder: Path,
     spell: Spell,
@@ -255,15 +256,16 @@ def _vision(
     dtype: torch.dtype,
     config: TorchConfig,
     unbatched: str | None,
-) -> TorchVision | None:
-    """What a model that was made for pictures makes of them; None, with a warning, if nothing."""
+) -> TorchSense | None:
+    """What a model that was made for more than text makes of that; None, with a warning, if
+    nothing."""
     try:
         if unbatched is not None:
             raise TextOnlyError(unbatched)
         with _explained(name, folder, but=TextOnlyError):
-            return read_vision(folder, spell, vocab_size, device, dtype, config.image_cache)
+            return read_sense(folder, spell, vocab_size, device, dtype, config.image_cache)
     except TextOnlyError as error:
-        log.warning("%s takes text alone here, and no pictures, since %s", name, error)
+        log.warning("%s takes text alone here, since %s", name, error)
         return None
 
 
@@ -290,25 +292,24 @@ def _text_config(name: str, folder: Path) -> Any:
 
 
 def _auto_class(name: str, folder: Path) -> Any:
-    """The class that makes the model; of one that takes pictures too, one that takes text alone."""
+    """The class that makes the model; of one that takes more, one that takes text alone."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
         AutoConfig,
         AutoModelForCausalLM,
-        AutoModelForImageTextToText,
     )
 
     with _explained(name, folder):
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
-    takes_pictures = type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    multimodal = multimodal_class(architecture)
     if type(architecture) in MODEL_FOR_CAUSAL_LM_MAPPING and not (
         # Then its config is a part of another's, and has no such class of its own.
-        takes_pictures and type(architecture.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
+        multimodal is not None
+        and type(architecture.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING
     ):
         return AutoModelForCausalLM
-    if takes_pictures:
-        return AutoModelForImageTextToText
+    if multimodal is not None:
+        return multimodal
     raise ProviderStartError(
         f"The model '{name}' in {folder} is of the kind '{architecture.model_type}', which does not"
         " go on with a text: 'local::torch' runs language models and sentence-transformers. Choose"

@@ -21,6 +21,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from providers.local.torch_engine.loading import architectures
+from providers.local.torch_engine.media import families
 from providers.local.torch_engine.model import rope_lengths, torch_step
 
 log = logging.getLogger(__name__)
@@ -93,20 +94,23 @@ class FolderReading:
         tokenizer: its own.
         end_tokens: those that its settings say end a reply.
         positions: the longest context, if its config says so.
-        takes_pictures: whether it was made for more than text.
+        is_multimodal: whether it was made for more than text.
         unbatched: what keeps it from running in batches; None if nothing does.
     """
 
     tokenizer: ReadTokenizer
     end_tokens: tuple[int, ...]
     positions: int | None
-    takes_pictures: bool
+    is_multimodal: bool
     unbatched: str | None
 
 
 _MODULES = frozenset(
     str(each)
-    for each in (__file__, *(each.__file__ for each in (architectures, rope_lengths, torch_step)))
+    for each in (
+        __file__,
+        *(each.__file__ for each in (architectures, families, rope_lengths, torch_step)),
+    )
 )
 """The code that says what is in a reading."""
 
@@ -121,7 +125,6 @@ def read_folder(folder: Path) -> FolderReading | None:
         Exception: of a damaged file, whatever its reader stumbles over.
     """
     from transformers import (
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
         AutoConfig,
         AutoTokenizer,
         GenerationConfig,
@@ -148,13 +151,13 @@ def read_folder(folder: Path) -> FolderReading | None:
         ReadTokenizer.of(tokenizer),
         tuple(dict.fromkeys(ends)),
         getattr(text, "max_position_embeddings", None),
-        type(architecture) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        families.multimodal_class(architecture) is not None,
         architectures.why_not(architecture),
     )
 
 
 def _template_beside(folder: Path) -> str | None:
-    """The chat template of a model that takes pictures, where an older folder has it for what
+    """The chat template of a model that takes media, where an older folder has it for what
     prepares these alone."""
     file = folder / "chat_template.json"
     if not file.is_file():

@@ -53,7 +53,7 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     """The weights of a transformers language model, merged; `model` is used up by it.
 
     Args:
-        model: on its device; its `config` passed `why_not`. Of one that takes pictures too, the
+        model: on its device; its `config` passed `why_not`. Of one that takes media too, the
             part that reads text.
         make: of the matrix products.
         make_head: of the last of them, which tells the tokens; as the others are if None.

@@ -28,7 +28,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import AdaptedRows
-    from providers.local.torch_engine.pictures.in_step import SeenRows
+    from providers.local.torch_engine.media.in_step import MediaRows
 
 
 @dataclass(eq=False)
@@ -411,14 +411,14 @@ class ForwardStep(ABC):
 
     Attributes:
         adapted: those that have adapters; None where no token has.
-        seen: those that stand for parts of pictures; None where no token does.
+        seen: those that stand for parts of media; None where no token does.
         states: what layers with a state go on from; None where the model has none.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
         sides: what each layer takes of the tokens' own embeddings, `[tokens, size]`.
     """
 
     adapted: AdaptedRows | None = None
-    seen: SeenRows | None = None
+    seen: MediaRows | None = None
     states: StepStates | None = None
     apart: bool = False
     sides: Mapping[Layer, torch.Tensor] = MappingProxyType({})

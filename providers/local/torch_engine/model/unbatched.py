@@ -200,7 +200,7 @@ def find_way(model: UnbatchedModel, vocab_size: int, dtype: torch.dtype) -> tupl
         ValueError: no way can be relied on; the message says why, a part of a sentence.
     """
     chosen = random.Random(0)
-    # Of the middle, where there is text: tokens that stand for pictures are at either end.
+    # Of the middle, where there is text: tokens that stand for media are at either end.
     token_ids = [chosen.randrange(vocab_size // 4, vocab_size // 2) for _ in range(TRIED_TOKENS)]
     with torch.inference_mode():
         expected = model.logits(token_ids, None, TRIED_TOKENS)

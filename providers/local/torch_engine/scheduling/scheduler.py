@@ -381,9 +381,9 @@ class TorchScheduler:
                 if block is None:
                     break
                 found.append(block)
-        if sequence.pictures is not None:
+        if sequence.media is not None:
             # Tokens that look at each other are computed at once, or not at all.
-            del found[sequence.pictures.begin_of_step(len(found) * size) // size :]
+            del found[sequence.media.begin_of_step(len(found) * size) // size :]
         with_state = self._with_state(sequence, len(found))
         sequence.save_after = self._to_save(sequence, len(found), with_state)
         del found[with_state:]
@@ -417,9 +417,9 @@ class TorchScheduler:
         """Put the next tokens of `sequence` into the batch, as many as there is memory for."""
         limit = self.limits.scored_tokens if sequence.scores_prompt else budget
         tokens = min(sequence.uncomputed, budget, limit)
-        if sequence.pictures is not None:
+        if sequence.media is not None:
             start = sequence.computed
-            tokens = sequence.pictures.end_of_step(start, start + tokens) - start
+            tokens = sequence.media.end_of_step(start, start + tokens) - start
         if not self._make_room(batch, sequence, sequence.computed + tokens):
             return 0
         chunk = Chunk(sequence, tokens)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from providers.local.engine import Generation
 from providers.local.sequence import Deliver, LocalSequence
-from providers.local.torch_engine.pictures.in_sequence import SequencePictures
+from providers.local.torch_engine.media.in_sequence import SequenceMedia
 from providers.local.torch_engine.scheduling.speculation import Guesses
 from providers.local.torch_engine.scheduling.state_slots import Save
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import TorchAdapter
-    from providers.local.torch_engine.pictures.vision import SeenPicture
+    from providers.local.torch_engine.media.sense import TorchMedium
     from providers.local.torch_engine.scheduling.sampler import TokenCounts
 
 
@@ -30,7 +30,7 @@ class TorchSequence(LocalSequence):
         guesses: of what comes next, where the engine reads them off the sequence itself.
         adapter: what it is computed with besides the model's own weights.
         is_long: whether what it began with takes more than a step.
-        pictures: in its prompt; None if there are none.
+        media: in its prompt; None if there are none.
         state: the slot of its state while it runs, where the model's layers have one.
         save_after: after how many tokens copies of that are to be made.
         saves: those that were begun, until their tokens are known.
@@ -42,11 +42,11 @@ class TorchSequence(LocalSequence):
         generation: Generation,
         deliver: Deliver,
         adapter: TorchAdapter | None = None,
-        pictures: Sequence[SeenPicture] = (),
+        media: Sequence[TorchMedium] = (),
     ) -> None:
         super().__init__(generation, deliver)
         self.adapter = adapter
-        self.pictures = SequencePictures(pictures, self.prompt_tokens) if pictures else None
+        self.media = SequenceMedia(media, self.prompt_tokens) if media else None
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []
         self.turns_from = 0
@@ -81,15 +81,15 @@ class TorchSequence(LocalSequence):
     def block_hash(self, index: int, block_size: int) -> bytes:
         """What the full block `index` is known by: its tokens and all those before it.
 
-        And what they turn by, and the adapter, of which their keys tell; and the pictures that
-        tokens stand for, which are the same for all pictures.
+        And what they turn by, and the adapter, of which their keys tell; and the media that
+        tokens stand for, which are the same for all of a kind.
         """
         while len(self.hashes) <= index:
             before = self.hashes[-1] if self.hashes else self._root()
             start = len(self.hashes) * block_size
-            if self.pictures is not None:
-                shown = self.pictures.key(start, start + block_size)
-                before = _hash(before + shown, b"pictures") if shown else before
+            if self.media is not None:
+                shown = self.media.key(start, start + block_size)
+                before = _hash(before + shown, b"media") if shown else before
             tokens = array("q", [self.turns_from, *self.token_ids[start : start + block_size]])
             self.hashes.append(_hash(before + tokens.tobytes(), b"block"))
         return self.hashes[index]

@@ -514,7 +514,7 @@ def test_the_signature_that_always_passes_is_no_seal() -> None:
             "contents[0].parts[0].inlineData.data",
         ),
         (
-            {"contents": [{"parts": [{"inlineData": {"mimeType": "audio/wav", "data": "AA"}}]}]},
+            {"contents": [{"parts": [{"inlineData": {"mimeType": "video/mp4", "data": "AA"}}]}]},
             "contents[0].parts[0].inlineData.mimeType",
         ),
         *(

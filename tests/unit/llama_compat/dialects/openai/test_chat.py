@@ -304,7 +304,13 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (user(["Hi"]), "messages[0].content[0]", "invalid_type"),
     (user([{"type": "text"}]), "messages[0].content[0].text", "missing_required_parameter"),
     (user([{"type": "text", "text": 1}]), "messages[0].content[0].text", "invalid_type"),
-    (user([{"type": "input_audio"}]), "messages[0].content[0].type", "invalid_value"),
+    (user([{"type": "input_film"}]), "messages[0].content[0].type", "invalid_value"),
+    (user([{"type": "input_audio"}]), "messages[0].content[0].input_audio", "invalid_type"),
+    (
+        user([{"type": "input_audio", "input_audio": {"format": "wav"}}]),
+        "messages[0].content[0].input_audio.data",
+        "missing_required_parameter",
+    ),
     (user([{}]), "messages[0].content[0].type", "invalid_value"),
     (user([{"type": "image_url"}]), "messages[0].content[0].image_url", "invalid_type"),
     (

@@ -5,44 +5,41 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ctypes
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
 Image = pytest.importorskip("PIL.Image", reason="needs the extra 'llama-cpp'")
 
 from llama_compat.errors import APIError
-from llama_compat.events import Collector
 from llama_compat.types import (
-    ChatCompletionRequest,
     ChatCompletionResponse,
-    GreedySamplingStrategy,
     ImageContent,
-    SamplingParams,
-    TextContent,
     UserMessage,
 )
-from providers.base import ProviderModel, ProviderStartError
+from providers.base import ProviderStartError
 from providers.local.engine import Stats
 from providers.local.llama_cpp_engine import loader
-from providers.local.llama_cpp_engine.bindings.context import Context
-from providers.local.llama_cpp_engine.bindings.model import Model
-from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
-from providers.local.llama_cpp_engine.config import LlamaCppConfig
-from providers.local.llama_cpp_engine.pictures.mtmd import library
 from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from tests.tiny_ggufs import gguf_of, projector_of
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import tried_once
+from tests.unit.providers.local.llama_cpp_engine.showing import (
+    Turn,
+    ask,
+    encoded,
+    llama_cpp_says,
+    message,
+    pixels,
+    refused,
+    reply_to,
+    running,
+    say,
+)
 
-REPLY = 12
 KINDS = ("idefics3", "gemma3", "qwen2vl_merger")
 """Of projectors: pictures in pieces with text between; those that are computed at once; those whose
 parts have rows and columns."""
@@ -50,30 +47,7 @@ parts have rows and columns."""
 CALLED = {"<fake_token_around_image>": 397, "<global-img>": 398, "\n\n": 399}
 """What stands around the pieces of a picture of `idefics3`."""
 
-Turn = str | tuple[int, int, int]
-"""Of a message: a text, or a picture's width, height and seed."""
-
 TURNS: tuple[Turn, ...] = ("What is in ", (50, 90, 1), " and in ", (70, 30, 2), "? Say it.")
-
-
-def pixels(width: int, height: int, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8)
-
-
-def encoded(image: Any, kind: str = "PNG", **options: Any) -> ImageContent:
-    file = BytesIO()
-    image.save(file, kind, **options)
-    data = base64.b64encode(file.getvalue()).decode()
-    return ImageContent(f"data:image/{kind.lower()};base64,{data}")
-
-
-def message(*turns: Turn) -> UserMessage:
-    return UserMessage(
-        tuple(
-            TextContent(turn) if isinstance(turn, str) else encoded(Image.fromarray(pixels(*turn)))
-            for turn in turns
-        )
-    )
 
 
 @pytest.fixture(scope="module")
@@ -103,76 +77,6 @@ def tried() -> Callable[..., bool]:
 @pytest.fixture(autouse=True)
 def remembered(tried: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "try_out", tried)
-
-
-@asynccontextmanager
-async def running(path: Path, **config: Any) -> AsyncIterator[LlamaCppProvider]:
-    settings = LlamaCppConfig(**{"threads": 1, "kv_cache": 8_000_000, **config})
-    provider = LlamaCppProvider("local", settings, [ProviderModel(str(path))])
-    await provider.start()
-    try:
-        yield provider
-    finally:
-        await provider.stop()
-
-
-async def say(provider: LlamaCppProvider, *turns: Turn, **options: Any) -> tuple[int, ...]:
-    """The tokens of a reply."""
-    return await ask(provider, message(*turns), **options)
-
-
-async def ask(
-    provider: LlamaCppProvider, *messages: UserMessage, tokens: int = REPLY
-) -> tuple[int, ...]:
-    return (await reply_to(provider, *messages, tokens=tokens)).token_ids or ()
-
-
-async def reply_to(
-    provider: LlamaCppProvider, *messages: UserMessage, tokens: int, logprobs: int | None = None
-) -> ChatCompletionResponse:
-    [model] = provider.engines
-    sampling = SamplingParams(GreedySamplingStrategy(), max_tokens=tokens, ignore_eos=True)
-    request = ChatCompletionRequest(
-        model, messages, sampling, return_token_ids=True, logprobs=logprobs
-    )
-    collector = Collector()
-    async for event in provider.chat_completion(request):
-        collector.add(event)
-    return collector.chat_completion()
-
-
-def llama_cpp_says(path: Path, *turns: Turn) -> tuple[int, ...]:
-    """The same by llama.cpp's own helper, of one request by itself."""
-    mtmd, model = library(), Model(path)
-    params = mtmd.mtmd_context_params_default()
-    params.use_gpu, params.n_threads, params.print_timings = False, 1, False
-    seeing = mtmd.mtmd_init_from_file(
-        str(path.with_name("mmproj.gguf")).encode(), model.pointer, params
-    )
-    context = Context(model, tokens=2048, sequences=1, batch_tokens=512, outputs=512, threads=1)
-    pictures = [turn for turn in turns if not isinstance(turn, str)]
-    said = "".join(turn if isinstance(turn, str) else "<__media__>" for turn in turns)
-    prompt = f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n".encode()
-    bitmaps = (ctypes.c_void_p * len(pictures))()
-    for at, (width, height, seed) in enumerate(pictures):
-        data = (ctypes.c_uint8 * (width * height * 3))(*pixels(width, height, seed).tobytes())
-        bitmaps[at] = mtmd.mtmd_bitmap_init(width, height, data)
-    chunks = mtmd.mtmd_input_chunks_init()
-    text = mtmd.mtmd_input_text(prompt, len(prompt), False, True)
-    assert mtmd.mtmd_tokenize(seeing, chunks, ctypes.byref(text), bitmaps, len(pictures)) == 0
-    position = ctypes.c_int32(0)
-    evaluated = mtmd.mtmd_helper_eval_chunks(
-        seeing, context._context, chunks, 0, 0, 512, True, ctypes.byref(position)
-    )
-    assert evaluated == 0
-    sampler, found = LlamaSampler(model.vocab_size), []
-    sampler.add_greedy()
-    for at in range(REPLY):
-        found.append(sampler.sample(context, -1))
-        context.tokens[0], context.positions[0] = found[-1], position.value + at
-        context.wants_logits[0] = 1
-        assert context.decode(1) == 0
-    return tuple(found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -289,15 +193,6 @@ async def seeing(models: dict[str, Path]) -> AsyncIterator[LlamaCppProvider]:
         yield provider
 
 
-async def refused(provider: LlamaCppProvider, *parts: Any) -> APIError:
-    with pytest.raises(APIError) as caught:
-        await ask(provider, UserMessage(parts))
-    assert caught.value.status == 400
-    # Nothing is lost by it.
-    assert len(await say(provider, "Hello", tokens=2)) == 2
-    return caught.value
-
-
 async def test_a_file_that_breaks_off_is_refused(seeing: LlamaCppProvider) -> None:
     file = BytesIO()
     Image.fromarray(pixels(60, 60, 1)).save(file, "PNG")
@@ -345,8 +240,7 @@ async def test_sizes_of_all_kinds_are_shown_or_refused(models: dict[str, Path], 
 
 async def test_a_text_can_t_stand_for_a_picture(seeing: LlamaCppProvider) -> None:
     [engine] = seeing.engines.values()
-    assert engine.model.vision is not None
-    for text in (engine.model.vision.mark, "<__media__>", "<|image_pad|>"):
+    for text in (engine.model.senses["image"].mark, "<__media__>", "<|image_pad|>"):
         assert len(await say(seeing, text, tokens=2)) == 2
 
 
@@ -378,7 +272,7 @@ async def test_what_is_for_another_model_is_refused_when_it_is_loaded(
     assert "no GGUF file at" in await start_fails(path, tmp_path / "nowhere.gguf")
     torn = tmp_path / "torn.gguf"
     torn.write_bytes(narrow.read_bytes()[:3000])
-    assert "can't see with" in await start_fails(path, torn)
+    assert "it can't use" in await start_fails(path, torn)
 
 
 async def test_none_has_a_model_take_text_alone(models: dict[str, Path]) -> None:

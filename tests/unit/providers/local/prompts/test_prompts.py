@@ -16,8 +16,9 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
-from providers.local.pictures.files import PictureFile
-from providers.local.pictures.placing import Look, expanded, placed
+from providers.local.media.audio import AudioFile
+from providers.local.media.pictures import PictureFile
+from providers.local.media.placing import Layout, SensedFiles, expanded, placed
 from providers.local.prompts.prompts import render_messages, wants_parts
 from providers.local.prompts.templates.renderer import TemplateRenderer, variables
 
@@ -93,29 +94,50 @@ def test_all_are_parts_where_a_template_reads_nothing_else() -> None:
     ]
 
 
-class _Vision:
-    mark = "<image>"
-    token_id = 7
+class _Sense:
+    """Of pictures, or of audio."""
+
+    def __init__(self, kind: str = "image", mark: str = "<image>", token_id: int = 7) -> None:
+        self.kind, self.mark, self.token_id = kind, mark, token_id
+
+    def layout(self, file: Any) -> Layout:
+        raise NotImplementedError
+
+
+def sensed(*layouts: Layout, files: Any = (), **sense: Any) -> SensedFiles:
+    return SensedFiles(_Sense(**sense), files, layouts)  # type: ignore[arg-type]
 
 
 def test_pictures_take_the_places_of_their_marks() -> None:
-    looks = [Look("<a><a>", 2), Look("<b>", 1)]
-    assert expanded(["See <image>", " and <image>."], "<image>", looks) == [
-        *("See <a><a>", " and <b>.")
-    ]
+    media = sensed(Layout("<a><a>", 2), Layout("<b>", 1))
+    assert expanded(["See <image>", " and <image>."], media) == ["See <a><a>", " and <b>."]
     with pytest.raises(APIError, match="places for 1 pictures, of the 2"):
-        expanded(["See <image>"], "<image>", looks)
+        expanded(["See <image>"], media)
+    heard = sensed(Layout("<c>", 1), kind="audio", mark="<audio>")
+    with pytest.raises(APIError, match="places for 0 audio files, of the 1"):
+        expanded(["See <image>"], heard)
 
 
 def test_their_parts_are_found_among_the_tokens() -> None:
     """One in three runs, one in a single run behind it."""
-    files = [PictureFile(bytes([each]), 1, 1, "messages") for each in (1, 2)]
-    looks = [Look("", 5), Look("", 2, (1, 2))]
-    found = placed([0, 7, 7, 1, 7, 7, 2, 7, 3, 7, 7, 4], _Vision(), files, looks)  # type: ignore[arg-type]
+    pictures = [PictureFile(bytes([each]), "messages", 1, 1) for each in (1, 2)]
+    layouts = Layout("", 5), Layout("", 2, (1, 2))
+    tokens = [0, 7, 7, 1, 7, 7, 2, 7, 3, 7, 7, 4]
+    found = placed(tokens, [sensed(*layouts, files=pictures)])
     assert [each.runs for each in found] == [
         (range(1, 3), range(4, 6), range(7, 8)),
         (range(9, 11),),
     ]
     assert [each.grid for each in found] == [None, (1, 2)]
     with pytest.raises(RuntimeError, match="6 tokens of a prompt"):
-        placed([7] * 6, _Vision(), files, looks)  # type: ignore[arg-type]
+        placed([7] * 6, [sensed(*layouts, files=pictures)])
+
+
+def test_media_of_several_kinds_are_in_the_order_in_which_they_are_there() -> None:
+    first, last = (PictureFile(bytes([each]), "messages", 1, 1) for each in (1, 2))
+    heard = AudioFile(b"", "messages", 1, 16_000)
+    seen = sensed(Layout("", 1), Layout("", 2), files=(first, last))
+    audio = sensed(Layout("", 2), files=(heard,), kind="audio", token_id=8)
+    found = placed([7, 0, 8, 8, 7, 7], [seen, audio])
+    assert [each.file for each in found] == [first, heard, last]
+    assert [each.runs for each in found] == [(range(1),), (range(2, 4),), (range(4, 6),)]

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from llama_compat.errors import APIError
-from llama_compat.images import images_in, parse_data_url
+from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.types import (
     CompletionMessage,
     ImageContent,

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 
 from providers.local.llama_cpp_engine.bindings import fit, library
-from providers.local.llama_cpp_engine.pictures import mtmd
+from providers.local.llama_cpp_engine.media import mtmd
 
 BINDINGS = Path(fit.__file__).parent
 

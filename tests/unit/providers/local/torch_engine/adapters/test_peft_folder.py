@@ -108,6 +108,7 @@ async def test_an_adapter_for_another_model_is_refused(
         "base_model.model.model.embed_tokens.lora_embedding_A",
         "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
         "base_model.model.vision_tower.layers.0.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.audio_tower.layers.0.self_attn.q_proj.lora_A.weight",
         "base_model.model.model.layers.0.mlp.experts.0.up_proj.lora_A.weight",
     ],
 )

@@ -17,13 +17,14 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.engine import Generation
-from providers.local.pictures.files import PictureFile
+from providers.local.media.pictures import PictureFile
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.kernels import heads, norms
 from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loading.loader import load
-from providers.local.torch_engine.pictures.vision import SeenPicture, Sight
+from providers.local.torch_engine.media.family import Encoding
+from providers.local.torch_engine.media.sense import TorchMedium
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.providers.local.engines import (
@@ -127,8 +128,8 @@ def test_pictures_beside_pytorchs_own_operations(
     """Their tokens are computed in kernels where they turn by one position, in pieces, beside a
     reply; what follows them is, too."""
     features = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))
-    picture = SeenPicture(
-        PictureFile(b"", 1, 1, "messages"), (range(8, 14),), grid, b"key", Sight(features)
+    picture = TorchMedium(
+        PictureFile(b"", "messages", 1, 1), (range(8, 14),), grid, b"key", Encoding(features)
     )
     found = []
     for kernels in ("triton", "sdpa"):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from providers.local.torch_engine.loading.footprint import (
     weight_bytes,
 )
 from providers.local.torch_engine.loading.loader import load
+from tests.tiny_audio import make_audio_model
 from tests.tiny_models import make_model
 from tests.tiny_vision import make_vision_model
 
@@ -91,12 +94,22 @@ def test_tables_of_embeddings_stay_as_they_are() -> None:
     assert weight_bytes(counts, torch.float32, "none") == 1024 * 4
 
 
-def test_what_sees_pictures_is_never_of_fewer_bits(tmp_path: Path) -> None:
-    folder = make_vision_model(tmp_path / "tiny", "qwen2_5_vl")
+@pytest.mark.parametrize(
+    ("make", "kind", "parts"),
+    [
+        (make_vision_model, "qwen2_5_vl", "visual"),
+        (make_audio_model, "qwen2_audio", "audio_tower|multi_modal_projector"),
+    ],
+    ids=["sees", "hears"],
+)
+def test_what_takes_media_is_never_of_fewer_bits(
+    tmp_path: Path, make: Callable[[Path, str], Path], kind: str, parts: str
+) -> None:
+    folder = make(tmp_path / "tiny", kind)
     tower = sum(
         each.numbers
         for name, each in stored_tensors(folder).items()
-        if name.startswith(("visual.", "model.visual."))
+        if re.match(rf"(?:model\.)?(?:{parts})\.", name)
     )
     counts = count_weights(folder)
     assert counts.tower == tower > 0

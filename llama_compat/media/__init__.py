@@ -1,0 +1,1 @@
+"""Media as messages carry them: images and audio."""

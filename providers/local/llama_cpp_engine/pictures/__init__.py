@@ -1,1 +1,0 @@
-"""Pictures in the prompts of GGUF models: llama.cpp's multimodal library, and what it makes."""

@@ -1,1 +1,0 @@
-"""Pictures in prompts: what may come in, as files, whichever engine sees them."""
