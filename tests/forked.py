@@ -48,6 +48,13 @@ _LATE = (
 RUN_SECONDS = 60
 """How long a command may take that is run to its end."""
 
+_WITH_ALL_ROUTES = """
+version: 1
+server: {admin_key: none-of-a-server}
+providers: [{id: echo, type: "local::echo"}]
+models: [{id: echo, provider: echo}]
+"""
+
 _ID = struct.Struct("!i")
 """What a process says of itself by a pipe as it begins: its id."""
 
@@ -222,14 +229,19 @@ def main() -> None:
     """Import what a command needs, and become each that is asked for, in a process of its own."""
     if os.fork():
         return  # it is nobody's child: who started it may end before others who ask
-    import routing.cli
+    import typer.main
+
+    import routing.cli.commands
     import routing.process.preloaded
     from providers.local.torch_engine.provider import TURNS
     from providers.local.waiting import bounded_waiting
+    from tests.made_commands import make_commands_once
 
     with bounded_waiting(TURNS):
         for name in (*_LATE, *sys.argv[2:]):
             importlib.import_module(name)
+    make_commands_once()
+    typer.main.get_command(routing.cli.commands.app)
     _make_an_application()
     gc.collect()
     gc.freeze()  # or the first collection in each fork would copy all of it
@@ -238,12 +250,12 @@ def main() -> None:
 
 
 def _make_an_application() -> None:
-    """Make what answers, as that imports more, and Python keeps what it has found out by it."""
-    from llama_compat.distribution import load_distribution
+    """Make what answers, as that imports more, and makes the routes that all applications have."""
+    from llama_compat.distribution import distribution_of
     from providers.registry import config_model
     from routing.app import Application
 
-    Application(load_distribution("echo", config_model))
+    Application(distribution_of("template", _WITH_ALL_ROUTES, config_model))
 
 
 class _Forks:
