@@ -335,7 +335,10 @@ def _become(asked: bytes, files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(wanted["env"])
     sys.argv[:] = wanted["command"]
-    sys.modules["__main__"].__package__ = None  # or its messages would name this module
+    main_module = sys.modules["__main__"]
+    main_module.__package__ = None  # or its messages would name this module
+    # What `multiprocessing` starts, as for workers, begins as the command itself does.
+    main_module.__spec__, main_module.__file__ = None, sys.argv[0]
     sys.path[0] = str(Path(sys.executable).parent)
     *outputs, tells = files
     for number, file in enumerate(outputs, 1):
