@@ -8,6 +8,7 @@ session of its own. A test about the start itself takes the command instead.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -229,6 +230,10 @@ def main() -> None:
     """Import what a command needs, and become each that is asked for, in a process of its own."""
     if os.fork():
         return  # it is nobody's child: who started it may end before others who ask
+    ended_with: list[int] = []
+    engines = sys.argv[2:]
+    if not engines:
+        atexit.register(_leave, ended_with)  # the first to be registered is the last to be called
     import typer.main
 
     import routing.cli.commands
@@ -238,7 +243,7 @@ def main() -> None:
     from tests.made_commands import make_commands_once
 
     with bounded_waiting(TURNS):
-        for name in (*_LATE, *sys.argv[2:]):
+        for name in (*_LATE, *engines):
             importlib.import_module(name)
     make_commands_once()
     typer.main.get_command(routing.cli.commands.app)
@@ -246,7 +251,25 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # or the first collection in each fork would copy all of it
     _become(*_Forks(socket.socket(fileno=int(sys.argv[1]))).wait())
-    routing.cli.main()
+    try:
+        routing.cli.main()
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            ended_with.append(ended.code or 0)
+        raise
+
+
+def _leave(ended_with: Sequence[int]) -> None:
+    """End as Python does after this, but for taking all modules apart: a fork would copy most of
+    them for that, which takes as long as a gateway's start. What nobody waited for says so first.
+
+    Engines are left to end in their own way.
+    """
+    if ended_with:
+        gc.collect()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended_with[0])
 
 
 def _make_an_application() -> None:
