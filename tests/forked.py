@@ -8,6 +8,7 @@ session of its own. A test about the start itself takes the command instead.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -47,6 +48,13 @@ _LATE = (
 
 RUN_SECONDS = 60
 """How long a command may take that is run to its end."""
+
+_WITH_ALL_ROUTES = """
+version: 1
+server: {admin_key: none-of-a-server}
+providers: [{id: echo, type: "local::echo"}]
+models: [{id: echo, provider: echo}]
+"""
 
 _ID = struct.Struct("!i")
 """What a process says of itself by a pipe as it begins: its id."""
@@ -222,28 +230,55 @@ def main() -> None:
     """Import what a command needs, and become each that is asked for, in a process of its own."""
     if os.fork():
         return  # it is nobody's child: who started it may end before others who ask
-    import routing.cli
+    ended_with: list[int] = []
+    engines = sys.argv[2:]
+    if not engines:
+        atexit.register(_leave, ended_with)  # the first to be registered is the last to be called
+    import typer.main
+
+    import routing.cli.commands
     import routing.process.preloaded
     from providers.local.torch_engine.provider import TURNS
     from providers.local.waiting import bounded_waiting
+    from tests.made_commands import make_commands_once
 
     with bounded_waiting(TURNS):
-        for name in (*_LATE, *sys.argv[2:]):
+        for name in (*_LATE, *engines):
             importlib.import_module(name)
+    make_commands_once()
+    typer.main.get_command(routing.cli.commands.app)
     _make_an_application()
     gc.collect()
     gc.freeze()  # or the first collection in each fork would copy all of it
     _become(*_Forks(socket.socket(fileno=int(sys.argv[1]))).wait())
-    routing.cli.main()
+    try:
+        routing.cli.main()
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            ended_with.append(ended.code or 0)
+        raise
+
+
+def _leave(ended_with: Sequence[int]) -> None:
+    """End as Python does after this, but for taking all modules apart: a fork would copy most of
+    them for that, which takes as long as a gateway's start. What nobody waited for says so first.
+
+    Engines are left to end in their own way.
+    """
+    if ended_with:
+        gc.collect()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended_with[0])
 
 
 def _make_an_application() -> None:
-    """Make what answers, as that imports more, and Python keeps what it has found out by it."""
-    from llama_compat.distribution import load_distribution
+    """Make what answers, as that imports more, and makes the routes that all applications have."""
+    from llama_compat.distribution import distribution_of
     from providers.registry import config_model
     from routing.app import Application
 
-    Application(load_distribution("echo", config_model))
+    Application(distribution_of("template", _WITH_ALL_ROUTES, config_model))
 
 
 class _Forks:
@@ -323,7 +358,10 @@ def _become(asked: bytes, files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(wanted["env"])
     sys.argv[:] = wanted["command"]
-    sys.modules["__main__"].__package__ = None  # or its messages would name this module
+    main_module = sys.modules["__main__"]
+    main_module.__package__ = None  # or its messages would name this module
+    # What `multiprocessing` starts, as for workers, begins as the command itself does.
+    main_module.__spec__, main_module.__file__ = None, sys.argv[0]
     sys.path[0] = str(Path(sys.executable).parent)
     *outputs, tells = files
     for number, file in enumerate(outputs, 1):

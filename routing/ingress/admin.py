@@ -21,7 +21,7 @@ from routing.runtime import runtime_of
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class KeyChange(BaseModel):
     guardrails: list[CheckSettings] | None = None
 
 
-def add_admin_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_admin_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
 
     async def list_keys(request: Request) -> dict[str, Any]:
         """All keys that are stored, those that are revoked too; never the keys themselves."""
@@ -94,7 +94,7 @@ def add_admin_routes(app: Application) -> None:
         (f"{keys}/{{name}}/rotate", rotate_key, "POST"),
     )
     for path, answer, method in routes:
-        app.add_api_route(path, answer, methods=[method], tags=["admin"])
+        router.add_api_route(path, answer, methods=[method], tags=["admin"])
 
 
 def _version(if_match: str | None) -> int | None:

@@ -12,16 +12,16 @@ from llama_compat.exchange import Principal
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = "/tools"
 
 
-def add_offered_tools_routes(app: Application, prefixes: Sequence[str]) -> None:
-    """Add them to `app`, below each of `prefixes`."""
+def add_offered_tools_routes(router: APIRouter, prefixes: Sequence[str]) -> None:
+    """Add them to `router`, below each of `prefixes`."""
     for prefix in prefixes:
-        app.add_api_route(f"{prefix}{PATH}", list_tools, tags=["tools"])
-        app.add_api_route(f"{prefix}{PATH}/{{label}}", list_server, tags=["tools"])
+        router.add_api_route(f"{prefix}{PATH}", list_tools, tags=["tools"])
+        router.add_api_route(f"{prefix}{PATH}/{{label}}", list_server, tags=["tools"])
 
 
 async def list_tools(request: Request) -> dict[str, Any]:

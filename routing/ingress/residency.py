@@ -14,13 +14,14 @@ from routing.page.audited import noted
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from providers.local.residency.resident import Resident
-    from routing.app import Application
     from routing.policy.targets import LiveTarget
 
 
-def add_residency_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_residency_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
 
     async def load_model(request: Request, model: str) -> dict[str, Any]:
         """Load a model that shares memory, or an adapter, on each of its targets here; answered
@@ -56,7 +57,7 @@ def add_residency_routes(app: Application) -> None:
         return _shown(residents)
 
     for path, answer in (("load", load_model), ("unload", unload_model)):
-        app.add_api_route(
+        router.add_api_route(
             f"{ADMIN}models/{{model:path}}/{path}", answer, methods=["POST"], tags=["admin"]
         )
 

@@ -33,8 +33,9 @@ from routing.runtime import Runtime, runtime_of
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from routing.access.keys.ring import Key
-    from routing.app import Application
 
 Format = Literal["json", "csv"]
 
@@ -46,15 +47,15 @@ CSV = "text/csv; charset=utf-8"
 Standing = dict[str, Any]
 
 
-def add_access_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_access_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
     routes: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("access", tell_access),
         ("usage", tell_usage),
     )
     for name, answer in routes:
         # What they answer is JSON or CSV.
-        app.add_api_route(
+        router.add_api_route(
             f"{ADMIN}{name}", answer, methods=["GET"], tags=["admin"], response_model=None
         )
 

@@ -14,7 +14,7 @@ from routing.runtime import runtime_of
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +23,9 @@ OPERATOR_HEADER = "x-llama-compat-operator"
 encoding where that is not ASCII."""
 
 
-def add_audit_routes(app: Application) -> None:
-    """Add them to `app`."""
-    app.add_api_route(f"{ADMIN}audit", tell_audit, methods=["GET"], tags=["admin"])
+def add_audit_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
+    router.add_api_route(f"{ADMIN}audit", tell_audit, methods=["GET"], tags=["admin"])
 
 
 async def tell_audit(

@@ -17,21 +17,21 @@ from routing.page.audited import noted
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = f"{ADMIN}batches"
 
 ShownBatches = Annotated[int, Query(ge=1, le=100)]
 
 
-def add_batches_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_batches_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
     routes: tuple[tuple[str, Callable[..., Any], str], ...] = (
         (PATH, tell_batches, "GET"),
         (f"{PATH}/{{batch_id}}/cancel", cancel_any_batch, "POST"),
     )
     for path, answer, method in routes:
-        app.add_api_route(path, answer, methods=[method], tags=["admin"])
+        router.add_api_route(path, answer, methods=[method], tags=["admin"])
 
 
 async def tell_batches(request: Request, limit: ShownBatches = 50) -> dict[str, Any]:

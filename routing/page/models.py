@@ -23,7 +23,8 @@ from routing.runtime import Runtime, runtime_of
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
+
     from routing.models import Route
     from routing.policy.targets import LiveTarget
 
@@ -52,9 +53,9 @@ _TOKENS = 1000
 _INPUT, _OUTPUT = Usage(_TOKENS, 0), Usage(0, _TOKENS)
 
 
-def add_models_routes(app: Application) -> None:
-    """Add them to `app`."""
-    app.add_api_route(f"{ADMIN}models", tell_models, methods=["GET"], tags=["admin"])
+def add_models_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
+    router.add_api_route(f"{ADMIN}models", tell_models, methods=["GET"], tags=["admin"])
 
 
 async def tell_models(request: HTTPRequest) -> dict[str, Any]:

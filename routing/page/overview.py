@@ -19,12 +19,13 @@ from routing.page.recorded import recorded, storage_of
 from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
+
     from routing.request import Request
 
 
-def add_overview_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_overview_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
 
     async def tell_overview(request: HTTPRequest, span: str = "24h") -> dict[str, Any]:
         """Requests, tokens, cost, errors and latency over the last `span`: points in time, sums by
@@ -49,7 +50,7 @@ def add_overview_routes(app: Application) -> None:
 
     async def tell_live(request: HTTPRequest) -> dict[str, Any]:
         """What runs in this process now: requests, targets and engines."""
-        runtimes = app.runtimes()
+        runtimes = request.app.runtimes()
         runtime = runtime_of(request)
         return {
             "process": os.getpid(),
@@ -68,7 +69,7 @@ def add_overview_routes(app: Application) -> None:
         ("live", tell_live),
     )
     for name, answer in routes:
-        app.add_api_route(f"{ADMIN}{name}", answer, methods=["GET"], tags=["admin"])
+        router.add_api_route(f"{ADMIN}{name}", answer, methods=["GET"], tags=["admin"])
 
 
 def _requests(runtimes: Iterable[Runtime]) -> list[dict[str, Any]]:

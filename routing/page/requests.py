@@ -27,17 +27,17 @@ from routing.runtime import runtime_of
 from routing.storage.storage import Storage
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 Text = Annotated[str | None, Query(max_length=500)]
 Texts = Annotated[list[str] | None, Query(max_length=100)]
 
 
-def add_requests_routes(app: Application) -> None:
-    """Add them to `app`."""
-    app.add_api_route(f"{ADMIN}requests", tell_requests, methods=["GET"], tags=["admin"])
+def add_requests_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
+    router.add_api_route(f"{ADMIN}requests", tell_requests, methods=["GET"], tags=["admin"])
     path = f"{ADMIN}requests/{{request_id:path}}"
-    app.add_api_route(path, tell_request, methods=["GET"], tags=["admin"])
+    router.add_api_route(path, tell_request, methods=["GET"], tags=["admin"])
 
 
 async def tell_requests(

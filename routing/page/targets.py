@@ -24,7 +24,8 @@ from routing.request import Request
 from routing.runtime import Runtime, runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
+
     from routing.models import Route
     from routing.policy.targets import LiveTarget
 
@@ -50,15 +51,15 @@ class Trial(BaseModel):
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
 
 
-def add_targets_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_targets_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
     routes: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("drain", drain_target),
         ("open", open_target),
         ("try", try_target),
     )
     for name, answer_ in routes:
-        app.add_api_route(f"{PATH}/{name}", answer_, methods=["POST"], tags=["admin"])
+        router.add_api_route(f"{PATH}/{name}", answer_, methods=["POST"], tags=["admin"])
 
 
 async def drain_target(request: HTTPRequest, target: str) -> dict[str, Any]:

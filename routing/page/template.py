@@ -35,6 +35,8 @@ from routing.process.template_file import (
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from llama_compat.distribution.reading.covers import CoveredText
     from routing.app import Application
 
@@ -108,8 +110,8 @@ class TakenOver(BaseModel):
     """Whether other processes of this server have been told to follow; the log says how it went."""
 
 
-def add_template_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_template_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
     checking = asyncio.Semaphore(_CHECKS_AT_A_TIME)
     taking: set[asyncio.Task[TakenOver]] = set()
 
@@ -174,11 +176,11 @@ def add_template_routes(app: Application) -> None:
         return await asyncio.shield(task)
 
     path = f"{ADMIN}template"
-    app.add_api_route(
+    router.add_api_route(
         path, tell_template, methods=["GET"], tags=["admin"], response_model=ShownTemplate
     )
-    app.add_api_route(f"{path}/check", check_template, methods=["POST"], tags=["admin"])
-    app.add_api_route(path, take_template_over, methods=["PUT"], tags=["admin"])
+    router.add_api_route(f"{path}/check", check_template, methods=["POST"], tags=["admin"])
+    router.add_api_route(path, take_template_over, methods=["PUT"], tags=["admin"])
 
 
 async def _take_over(

@@ -104,7 +104,7 @@ def _embed(model: str, text: str) -> dict[str, Any]:
 
 
 def _response(model: str, text: str) -> dict[str, Any]:
-    return {"model": model, "input": text, "max_output_tokens": 16}
+    return {"model": model, "input": text, "max_output_tokens": 1}
 
 
 def _rerank(model: str, text: str) -> dict[str, Any]:

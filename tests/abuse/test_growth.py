@@ -18,8 +18,8 @@ from tests.work import CountedCode, processor_bound
 TEXTS, TEXTS_OF_ABUSE = 4, 40
 """Generated for each parser."""
 
-LARGEST_GROWTH_OF_WORK = 2.2
-COUNTED_SIZE = 1 << 13
+LARGEST_GROWTH_OF_WORK = 2.1
+COUNTED_SIZE = 1 << 12
 
 LARGEST_GROWTH = 2.5
 DOUBLINGS = 3

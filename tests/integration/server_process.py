@@ -66,8 +66,7 @@ class ServerProcess:
         self.command += ["--port", str(self.port), *options]
         whole = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self.process: Forked | subprocess.Popen[bytes]
-        # Workers are forked from a process that begins as their parent did.
-        if executable is None and "--workers" not in options and sys.platform == "linux":
+        if executable is None and sys.platform == "linux":
             self.process = Forked(
                 self.command,
                 env=whole,

@@ -40,6 +40,16 @@ def test_it_says_what_the_command_says(tmp_path: Path) -> None:
     assert __version__ in alone.stdout or alone.returncode
 
 
+def test_what_nobody_waited_for_is_said_at_the_end(tmp_path: Path) -> None:
+    with (output := tmp_path / "output").open("w") as file:
+        first = "tests.integration.unretrieved"
+        command = [COMMAND, "--version"]
+        process = Forked(command, env={**os.environ}, output=file.fileno(), first=first)
+        assert process.wait(60) == 0
+    assert "was never retrieved" in output.read_text()
+    assert "nobody has waited for this" in output.read_text()
+
+
 def test_its_folder_environment_and_session_are_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,7 @@ def test_several_workers_serve_and_end_as_one(
     upstream: ScriptedUpstream, tmp_path: Path, request_id: str, number: signal.Signals
 ) -> None:
     template = relay_template(tmp_path, upstream, grace_seconds=60)
-    with running(template, options=["--workers", "2"]) as server:
+    with running(template, options=["--workers", "2"], executable=COMMAND) as server:
         url, headers = f"{server.base_url}/chat/completions", {"x-request-id": request_id}
         with wire.open_reply("POST", url, QUESTION, headers) as reply:
             events = wire.events(reply)

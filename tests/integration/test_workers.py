@@ -25,28 +25,6 @@ ECHO: dict[str, Any] = {
 
 WAIT_SECONDS = 60
 
-TELLING = """\
-#!{python}
-# The parent gets a signal in the very moment of a worker's start.
-import os, signal
-from multiprocessing.process import BaseProcess
-
-start, started = BaseProcess.start, []
-
-def start_and_be_told(process):
-    started.append(process)
-    if {when!r} == "before" and len(started) == {which}:
-        os.kill(os.getpid(), signal.{signal})
-    start(process)
-    if {when!r} == "after" and len(started) == {which}:
-        os.kill(os.getpid(), signal.{signal})
-
-if __name__ == "__main__":
-    BaseProcess.start = start_and_be_told
-    from routing.cli import main
-    main()
-"""
-
 
 @contextmanager
 def workers(path: Path, count: int = 3, **options: Any) -> Iterator[ServerProcess]:
@@ -129,10 +107,8 @@ def test_a_signal_while_they_start_ends_all(
 def test_a_signal_in_the_moment_of_a_start_ends_all(
     tmp_path: Path, when: str, which: int, number: str
 ) -> None:
-    script = tmp_path / "telling"
-    script.write_text(TELLING.format(python=sys.executable, when=when, which=which, signal=number))
-    script.chmod(0o755)
-    with workers(tmp_path, executable=str(script)) as server:
+    told = {"LLAMA_COMPAT_TESTS_SIGNALLED": f"{when} {which} {number}"}
+    with workers(tmp_path, env=told, first="tests.integration.signalled") as server:
         assert server.wait() == 0
         assert_all_gone(server)
         assert "Traceback" not in server.log

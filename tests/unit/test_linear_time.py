@@ -30,9 +30,9 @@ from tests.work import CountedCode, Work, compiled, processor_bound
 
 pytestmark = pytest.mark.alone
 
-FACTOR = 16
-LARGEST_GROWTH = 20.0
-"""What is linear does 16 times the work; what is quadratic, 256 times."""
+FACTOR = 8
+LARGEST_GROWTH = 8.9
+"""What is linear does 8 times the work; what is quadratic, 64 times."""
 
 MUCH = 4 << 20
 """Characters."""

@@ -21,7 +21,7 @@ from routing.ingress.apis.message_batches import add_message_batch_routes
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 _MESSAGES_PATH = "/v1/messages"
 _MODELS_PATH = "/v1/models"
@@ -45,7 +45,7 @@ class _AnthropicsRoute(APIRoute):
         return super().matches(scope) if _is_from_anthropics_client(scope) else (Match.NONE, {})
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     async def list_all(request: Request) -> Response:
         """Every model that can be asked for, for who sends `anthropic-version`."""
         models = await list_models(request)
@@ -56,14 +56,14 @@ def _add_routes(app: Application) -> None:
         model = await find_model(request, model_id)
         return _answer(request, render_model(model))
 
-    add_message_batch_routes(app)
+    add_message_batch_routes(router)
     endpoints: dict[str, Callable[..., Any]] = {
         _MODELS_PATH: list_all,
         f"{_MODELS_PATH}/": list_all,
         f"{_MODELS_PATH}/{{model_id:path}}": retrieve_model,
     }
     for path, endpoint in endpoints.items():
-        app.router.add_api_route(
+        router.add_api_route(
             path, endpoint, route_class_override=_AnthropicsRoute, include_in_schema=False
         )
 

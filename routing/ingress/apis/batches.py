@@ -21,7 +21,8 @@ from routing.ingress.apis.json_body import body_of
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
+
     from routing.batches.worker import BatchWorker
 
 PATH = "/batches"
@@ -52,8 +53,8 @@ def worker_of(request: Request) -> BatchWorker:
     return worker
 
 
-def add_batch_routes(app: Application, prefixes: tuple[str, ...]) -> None:
-    """Add them to `app`, below each of `prefixes`."""
+def add_batch_routes(router: APIRouter, prefixes: tuple[str, ...]) -> None:
+    """Add them to `router`, below each of `prefixes`."""
     for prefix in prefixes:
         path = prefix + PATH
         one = f"{path}/{{batch_id}}"
@@ -65,7 +66,9 @@ def add_batch_routes(app: Application, prefixes: tuple[str, ...]) -> None:
         )
         for at, answer, method in routes:
             extra = _CREATE if answer is create_batch else None
-            app.add_api_route(at, answer, methods=[method], tags=["batches"], openapi_extra=extra)
+            router.add_api_route(
+                at, answer, methods=[method], tags=["batches"], openapi_extra=extra
+            )
 
 
 _CREATE: dict[str, Any] = {

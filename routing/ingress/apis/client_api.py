@@ -11,7 +11,8 @@ from llama_compat.dialects.base import Dialect, Operation
 from routing.asgi import Scope
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
+
     from routing.runtime import Runtime
 
 
@@ -26,7 +27,7 @@ def is_shared(path: str) -> bool:
     return is_below(path, "/v1") and not is_below(path, "/v1/openai")
 
 
-def _add_nothing(app: Application) -> None:
+def _add_nothing(router: APIRouter) -> None:
     """For an API that is its calls alone."""
 
 
@@ -74,7 +75,7 @@ class ClientAPI:
     operations: Mapping[str, Operation] = field(default_factory=dict)
     patterns: Sequence[PathPattern] = ()
     websockets: Mapping[str, OpenWebSocket] = field(default_factory=dict)
-    add_routes: Callable[[Application], None] = _add_nothing
+    add_routes: Callable[[APIRouter], None] = _add_nothing
     summaries: Mapping[str, str] = field(default_factory=dict)
     bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     streams: Mapping[str, str] = field(default_factory=dict)

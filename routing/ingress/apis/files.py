@@ -31,7 +31,7 @@ from routing.ingress.body import is_longer, part_in
 from routing.runtime import runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = "/files"
 
@@ -52,8 +52,8 @@ def files_of(request: Request) -> FileStore:
     return store
 
 
-def add_file_routes(app: Application, prefixes: tuple[str, ...]) -> None:
-    """Add them to `app`, below each of `prefixes`."""
+def add_file_routes(router: APIRouter, prefixes: tuple[str, ...]) -> None:
+    """Add them to `router`, below each of `prefixes`."""
     for prefix in prefixes:
         path = prefix + PATH
         one = f"{path}/{{file_id}}"
@@ -66,7 +66,7 @@ def add_file_routes(app: Application, prefixes: tuple[str, ...]) -> None:
         )
         for at, answer, method in routes:
             extra = _UPLOAD if answer is upload_file else None
-            app.add_api_route(at, answer, methods=[method], tags=["files"], openapi_extra=extra)
+            router.add_api_route(at, answer, methods=[method], tags=["files"], openapi_extra=extra)
 
 
 _UPLOAD: dict[str, Any] = {

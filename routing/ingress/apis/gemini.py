@@ -30,7 +30,7 @@ from routing.ingress.apis.client_api import ClientAPI, PathPattern, is_shared
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PREFIXES = ("/v1beta", "/v1")
 
@@ -42,7 +42,7 @@ _METHODS = {
 }
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     async def list_all(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included; `pageSize` and `pageToken`."""
         size, token = (request.query_params.get(name, "") for name in ("pageSize", "pageToken"))
@@ -64,14 +64,14 @@ def _add_routes(app: Application) -> None:
         )
 
     for prefix in PREFIXES:
-        app.add_api_route(
+        router.add_api_route(
             f"{prefix}/models/{{model_id:path}}:{{method}}",
             call_another_method,
             methods=["POST"],
             include_in_schema=False,
         )
         for path, answer in (("", list_all), ("/{model_id:path}", retrieve_model)):
-            app.router.add_api_route(
+            router.add_api_route(
                 f"{prefix}/models{path}",
                 answer,
                 tags=["gemini"],

@@ -17,12 +17,12 @@ from routing.runtime import runtime_of
 from routing.storage.kept import INTERACTIONS_KEPT
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = "/interactions"
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     def kept_by(request: Request, interaction_id: str) -> tuple[BackgroundResponses, str]:
         runtime = runtime_of(request)
         if runtime.responses is None:
@@ -59,9 +59,9 @@ def _add_routes(app: Application) -> None:
 
     for prefix in PREFIXES:
         one = f"{prefix}{PATH}/{{interaction_id}}"
-        app.add_api_route(one, retrieve_interaction, tags=["interactions"])
-        app.add_api_route(one, delete_interaction, methods=["DELETE"], tags=["interactions"])
-        app.add_api_route(
+        router.add_api_route(one, retrieve_interaction, tags=["interactions"])
+        router.add_api_route(one, delete_interaction, methods=["DELETE"], tags=["interactions"])
+        router.add_api_route(
             f"{one}/cancel", cancel_interaction, methods=["POST"], tags=["interactions"]
         )
 

@@ -27,7 +27,7 @@ from routing.ingress.apis.files import streamed
 from routing.ingress.apis.json_body import body_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = f"{MESSAGES_ENDPOINT}/batches"
 
@@ -42,8 +42,8 @@ MessageBatchLimit = Annotated[int, Query(ge=1, le=1000)]
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def add_message_batch_routes(app: Application) -> None:
-    """Add them to `app`."""
+def add_message_batch_routes(router: APIRouter) -> None:
+    """Add them to `router`."""
     one = f"{PATH}/{{message_batch_id}}"
     routes: tuple[tuple[str, Callable[..., Any], str], ...] = (
         (PATH, create_message_batch, "POST"),
@@ -55,7 +55,7 @@ def add_message_batch_routes(app: Application) -> None:
     )
     for path, answer, method in routes:
         extra = _CREATE if answer is create_message_batch else None
-        app.add_api_route(path, answer, methods=[method], tags=["messages"], openapi_extra=extra)
+        router.add_api_route(path, answer, methods=[method], tags=["messages"], openapi_extra=extra)
 
 
 _CREATE: dict[str, Any] = {

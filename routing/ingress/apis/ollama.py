@@ -28,7 +28,7 @@ from routing.ingress.apis.json_body import body_of
 from routing.runtime import list_models, runtime_of
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 
 _MANAGED = (
@@ -43,7 +43,7 @@ _MANAGED = (
 """What an Ollama server does with models, and this one does not."""
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     async def version() -> dict[str, str]:
         """The version of Ollama whose API this is."""
         return {"version": models.API_VERSION}
@@ -100,12 +100,12 @@ def _add_routes(app: Application) -> None:
         return Response()
 
     for path, answer in (("/api/version", version), ("/api/tags", tags), ("/api/ps", running)):
-        app.add_api_route(path, answer, tags=["ollama"])
-        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
-    app.add_api_route("/api/show", show, methods=["POST"], tags=["ollama"])
-    app.add_api_route("/", heartbeat, methods=["HEAD"], include_in_schema=False)
+        router.add_api_route(path, answer, tags=["ollama"])
+        router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+    router.add_api_route("/api/show", show, methods=["POST"], tags=["ollama"])
+    router.add_api_route("/", heartbeat, methods=["HEAD"], include_in_schema=False)
     for method, path in _MANAGED:
-        app.add_api_route(path, managed, methods=[method], include_in_schema=False)
+        router.add_api_route(path, managed, methods=[method], include_in_schema=False)
 
 
 OLLAMA_API = ClientAPI(

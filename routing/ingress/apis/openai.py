@@ -26,7 +26,7 @@ from routing.ingress.apis.vector_stores import add_vector_store_routes
 from routing.runtime import find_model, list_models
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PREFIXES = ("/v1/openai/v1", "/v1")
 """Where the OpenAI routes are; both are the same."""
@@ -56,7 +56,7 @@ _RERANK_SCHEMA: Mapping[str, Any] = {
 }
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     async def list_all(request: Request) -> dict[str, Any]:
         """Every model that can be asked for, aliases included."""
         models = await list_models(request)
@@ -67,12 +67,12 @@ def _add_routes(app: Application) -> None:
         return render_model(await find_model(request, model_id))
 
     for prefix in PREFIXES:
-        app.add_api_route(f"{prefix}/models", list_all, tags=["models"])
-        app.add_api_route(f"{prefix}/models/", list_all, include_in_schema=False)
-        app.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
-    add_file_routes(app, PREFIXES)
-    add_batch_routes(app, PREFIXES)
-    add_vector_store_routes(app, PREFIXES)
+        router.add_api_route(f"{prefix}/models", list_all, tags=["models"])
+        router.add_api_route(f"{prefix}/models/", list_all, include_in_schema=False)
+        router.add_api_route(f"{prefix}/models/{{model_id:path}}", retrieve_model, tags=["models"])
+    add_file_routes(router, PREFIXES)
+    add_batch_routes(router, PREFIXES)
+    add_vector_store_routes(router, PREFIXES)
 
 
 OPENAI_API = ClientAPI(

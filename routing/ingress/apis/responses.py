@@ -25,7 +25,7 @@ from routing.storage.kept import RESPONSES_KEPT
 from routing.storage.kept_rows import Items
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = "/responses"
 
@@ -33,7 +33,7 @@ PATH = "/responses"
 Limit = Annotated[int, Query(ge=1, le=100)]
 
 
-def _add_routes(app: Application) -> None:
+def _add_routes(router: APIRouter) -> None:
     def kept_by(request: Request, response_id: str) -> tuple[BackgroundResponses, str]:
         runtime = runtime_of(request)
         if runtime.responses is None:
@@ -79,12 +79,12 @@ def _add_routes(app: Application) -> None:
 
     for prefix in PREFIXES:
         one = f"{prefix}{PATH}/{{response_id}}"
-        app.add_api_route(one, retrieve_response, tags=["responses"])
-        app.add_api_route(one, delete_response, methods=["DELETE"], tags=["responses"])
-        app.add_api_route(f"{one}/cancel", cancel_response, methods=["POST"], tags=["responses"])
-        app.add_api_route(f"{one}/input_items", list_input_items, tags=["responses"])
+        router.add_api_route(one, retrieve_response, tags=["responses"])
+        router.add_api_route(one, delete_response, methods=["DELETE"], tags=["responses"])
+        router.add_api_route(f"{one}/cancel", cancel_response, methods=["POST"], tags=["responses"])
+        router.add_api_route(f"{one}/input_items", list_input_items, tags=["responses"])
     # The API that has words for all of them.
-    add_offered_tools_routes(app, PREFIXES)
+    add_offered_tools_routes(router, PREFIXES)
 
 
 def _page(items: Items, after: str | None, limit: int) -> dict[str, Any]:

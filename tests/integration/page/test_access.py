@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from routing.page.files import FOLDER
 from tests.integration import wire
 from tests.integration.chat_vendor import will_say
 from tests.integration.native_vendor import NativeVendor
@@ -28,15 +29,22 @@ SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 GROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 23, 28)"}
 
 
-def audit(page: Page) -> None:
-    """Hold the page to the rules of axe-core (WCAG 2.2 A and AA, and best practices)."""
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""The rules of axe-core that are about colours."""
+
+
+def audit(page: Page, rules: Sequence[str] = ()) -> None:
+    """Hold the page to the rules of axe-core (WCAG 2.2 A and AA, and best practices); to some of
+    them alone, if any are named."""
     from axe_playwright_python.base import AXE_SCRIPT
 
     # Half a megabyte of script, which a document has to read once.
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-    ask = "async () => (await axe.run({resultTypes: ['violations']})).violations"
-    found = page.evaluate(ask)
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    found = page.evaluate("async options => (await axe.run(options)).violations", options)
     assert [
         (each["id"], [node["html"][:200] for node in each["nodes"]], each["help"]) for each in found
     ] == []
@@ -48,7 +56,8 @@ def look(
     """Keep how it looks, and hold it to fitting into the window and to what can be read.
 
     One visit is enough for all: that the window and its colours are others is for the stylesheet
-    alone, but for which panels are open at first.
+    alone, but for which panels are open at first. Of the schemes after the first, colours are all
+    that differs: what the stylesheet has for that, `light-dark()`, gives nothing else.
     """
     for width in widths:
         page.set_viewport_size({"width": width, "height": 800})
@@ -58,7 +67,15 @@ def look(
             assert ground == GROUND[scheme]
             page.screenshot(path=ARTIFACTS / f"{name}-{width}-{scheme}.png", full_page=True)
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-            audit(page)
+            audit(page, OF_COLOURS if scheme != schemes[0] else ())
+
+
+def test_a_scheme_differs_in_its_colours_alone() -> None:
+    """Which is why `look` holds all but the first to the rules of colours."""
+    style = (FOLDER / "style.css").read_text("utf-8")
+    assert "prefers-color-scheme" not in style
+    by_scheme = re.findall(r"^\[data-theme=.+", style, re.M)
+    assert by_scheme == [f'[data-theme="{each}"] {{ color-scheme: {each}; }}' for each in SCHEMES]
 
 
 @pytest.mark.parametrize("width", [390, 1440])

@@ -294,7 +294,7 @@ def test_presets_are_kept(page: Page, server: ServerProcess) -> None:
 
 def test_a_reader_is_left_alone(page: Page, server: ServerProcess) -> None:
     opened(page, server, "echo")
-    say(page, "\n\n".join(f"line {count} is here" for count in range(150)))
+    say(page, "\n\n".join(f"line {count} is here" for count in range(60)))
     log = page.locator(".log")
     page.wait_for_function(
         "() => { const log = document.querySelector('.log');"

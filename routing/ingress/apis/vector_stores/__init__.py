@@ -29,13 +29,13 @@ from routing.ingress.apis.vector_stores.stores import (
 )
 
 if TYPE_CHECKING:
-    from routing.app import Application
+    from fastapi import APIRouter
 
 PATH = "/vector_stores"
 
 
-def add_vector_store_routes(app: Application, prefixes: tuple[str, ...]) -> None:
-    """Add them to `app`, below each of `prefixes`."""
+def add_vector_store_routes(router: APIRouter, prefixes: tuple[str, ...]) -> None:
+    """Add them to `router`, below each of `prefixes`."""
     for prefix in prefixes:
         path = prefix + PATH
         one = f"{path}/{{vector_store_id}}"
@@ -60,7 +60,7 @@ def add_vector_store_routes(app: Application, prefixes: tuple[str, ...]) -> None
         )
         for at, answer, method, required in routes:
             extra = None if required is None else _body(required)
-            app.add_api_route(
+            router.add_api_route(
                 at, answer, methods=[method], tags=["vector stores"], openapi_extra=extra
             )
 

@@ -11,6 +11,7 @@ import pytest
 
 from llama_compat.distribution import Distribution, ModelSettings
 from routing.app import Application
+from routing.models import ModelTable
 
 KEY = "a-secret-key"
 
@@ -346,3 +347,20 @@ async def test_who_leaves_before_all_was_sent_is_no_fault(caplog: pytest.LogCapt
     await shared_application()(scope, receive, send)
     assert sent[0]["status"] == 499
     assert [each for each in caplog.records if each.exc_info] == []
+
+
+async def test_applications_share_their_routes_and_nothing_else() -> None:
+    apps = [application(apis=apis, admin_key=KEY) for apis in (["openai", "ollama"], ["openai"])]
+    for app, name in zip(apps, ("first", "second"), strict=True):
+        model = ModelSettings(id=name, provider="echo")
+        app.runtime.models = ModelTable([model], app.runtime.providers)
+    routes = [{getattr(each, "path", ""): each for each in app.routes} for app in apps]
+    for path in ("/v1/models", "/v1/files", "/admin/live"):
+        assert routes[0][path] is routes[1][path], path
+    assert "/api/tags" in routes[0]
+    assert "/api/tags" not in routes[1]
+    # Where one waits for another is the application's.
+    assert routes[0]["/admin/template/check"] is not routes[1]["/admin/template/check"]
+    for app, name in zip(apps, ("first", "second"), strict=True):
+        listed = (await ask(app, "GET", "/v1/models")).json()["data"]
+        assert [each["id"] for each in listed] == [name]

@@ -142,7 +142,10 @@ def test_a_template_s_model_is_asked_and_gone_afterwards(tmp_path: Path) -> None
 @needs_torch
 @pytest.mark.engine
 @pytest.mark.server
-def test_a_model_on_this_machine_is_served_for_it(tmp_path: Path) -> None:
+def test_a_model_on_this_machine_is_served_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("routing.cli.machine.bench.CLIENTS", (8,))
     folder = make_model(tmp_path / "tiny", max_position_embeddings=2048)
     result = run(str(folder), "--seconds", "1", "--json")
     assert result.exit_code == 0, result.output
