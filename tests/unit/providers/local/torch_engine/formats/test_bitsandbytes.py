@@ -20,7 +20,7 @@ from tests.unit.providers.local.torch_engine.formats.checkpoints import Pair, as
 
 @pytest.fixture(scope="module")
 def bitsandbytes() -> Any:
-    """Imported by the one process that needs it: it takes some four seconds of CPU."""
+    """Imported by the one process that needs it."""
     return pytest.importorskip("bitsandbytes", reason="has no wheels for this system")
 
 

@@ -59,7 +59,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def package() -> None:
-    """Imported by the one process that needs it: it takes seconds of CPU."""
+    """Imported by the one process that needs it."""
     pytest.importorskip("compressed_tensors", reason="needs the extra 'abuse'")
 
 
