@@ -120,7 +120,7 @@ class AdapterReader:
         self, source: str, settings: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
     ) -> TorchAdapter:
         layers: dict[Layer, dict[Place, list[LowRank]]] = {}
-        found = 0
+        found, config = 0, self.config()
         for (number, module), (down, up) in _pairs(tensors).items():
             if number >= len(self.decoder.layers):
                 raise ValueError(
@@ -130,7 +130,7 @@ class AdapterReader:
             layer = self.decoder.layers[number]
             name = f"layers.{number}.{module}"
             scaled = up.float() * _scaling(settings, name, len(down))
-            parts = self._parts(layer, number, module, down, scaled)
+            parts = self._parts(config, layer, number, module, down, scaled)
             layers.setdefault(layer, {}).setdefault(PLACES[module], []).extend(parts)
             found += down.numel() + up.numel()
         if not layers:
@@ -138,7 +138,13 @@ class AdapterReader:
         return TorchAdapter(source, layers, found * self.decoder.embedding.dtype.itemsize)
 
     def _parts(
-        self, layer: Layer, number: int, module: str, down: torch.Tensor, up: torch.Tensor
+        self,
+        config: Any,
+        layer: Layer,
+        number: int,
+        module: str,
+        down: torch.Tensor,
+        up: torch.Tensor,
     ) -> list[LowRank]:
         if isinstance(layer.mlp, Experts) and module.startswith("mlp."):
             raise ValueError(
@@ -149,7 +155,7 @@ class AdapterReader:
                 f"it adapts keys and values of low rank (layers.{number}.{module}), which is not"
                 " supported"
             )
-        decoder, config = self.decoder, self.config()
+        decoder = self.decoder
         are_one = getattr(config, "attention_k_eq_v", False) and layer.window is None
         if are_one and module == "self_attn.k_proj":
             raise ValueError(

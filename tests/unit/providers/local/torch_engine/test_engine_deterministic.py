@@ -43,11 +43,14 @@ WAYS = [
 REPLY = 24
 """Tokens: so many that a block of the cache is filled."""
 
+FEW = 12
+"""Requests, of each kind that `Asked` makes: where other tests ask the same kernels with more."""
+
 
 class Asked:
     """Requests, and how each is asked: greedily, or drawn with a seed; some with an adapter."""
 
-    def __init__(self, adapter: Path | None = None, count: int = 20) -> None:
+    def __init__(self, adapter: Path | None, count: int) -> None:
         chosen = random.Random(1)
         begun = [chosen.randrange(3, 390) for _ in range(70)]
         self.requests: list[tuple[list[int], dict[str, Any]]] = []
@@ -83,9 +86,11 @@ def told(result: Result) -> Any:
     return result.token_ids, result.scores
 
 
-async def everything(folder: Path, adapter: Path | None = None, **options: Any) -> int:
+async def everything(
+    folder: Path, adapter: Path | None = None, *, count: int = 20, **options: Any
+) -> int:
     """Ask in every way; how many tokens were guessed."""
-    asked = Asked(adapter)
+    asked = Asked(adapter, count)
 
     async def prepared(engine: TorchEngine) -> TorchEngine:
         if adapter is not None:
@@ -138,20 +143,21 @@ OTHERS = [
 
 @pytest.mark.parametrize(("name", "options"), OTHERS)
 async def test_other_architectures(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    await everything(make_architecture(tmp_path / "model", name), **options)
+    await everything(make_architecture(tmp_path / "model", name), count=FEW, **options)
 
 
 @pytest.mark.parametrize("options", [WAYS[0], WAYS[2]])
 async def test_beside_others_with_adapters(tmp_path: Path, options: dict[str, Any]) -> None:
     model = make_architecture(tmp_path / "model", "llama")
     adapter = make_adapter(tmp_path / "adapter", model)
-    await everything(model, adapter, **options)
+    await everything(model, adapter, count=FEW, **options)
 
 
 @pytest.mark.parametrize("size", [72, 100])
 async def test_rows_that_are_no_whole_vectors(tmp_path: Path, size: int) -> None:
     """PyTorch's operations compute what is left over of vectors otherwise."""
-    await everything(make_model(tmp_path / "model", intermediate_size=size), kernels="sdpa")
+    model = make_model(tmp_path / "model", intermediate_size=size)
+    await everything(model, count=FEW, kernels="sdpa")
 
 
 async def test_rows_of_many_inputs(tmp_path: Path) -> None:

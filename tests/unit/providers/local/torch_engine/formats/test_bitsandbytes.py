@@ -11,17 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
-bitsandbytes = pytest.importorskip("bitsandbytes", reason="has no wheels for this system")
 
 from safetensors.torch import load_file
 
 from tests.tiny_models import make_model
 from tests.unit.providers.local.torch_engine.formats.checkpoints import Pair, assert_same, write
 
-functional = bitsandbytes.functional
+
+@pytest.fixture(scope="module")
+def bitsandbytes() -> Any:
+    """Imported by the one process that needs it."""
+    return pytest.importorskip("bitsandbytes", reason="has no wheels for this system")
 
 
-def dequantised(weight: Any) -> Any:
+def dequantised(bitsandbytes: Any, weight: Any) -> Any:
+    functional = bitsandbytes.functional
     if isinstance(weight, bitsandbytes.nn.Params4bit):
         return functional.dequantize_4bit(weight.data, weight.quant_state)
     return functional.int8_vectorwise_dequant(weight.CB, weight.SCB)
@@ -38,7 +42,9 @@ def dequantised(weight: Any) -> Any:
     ],
     ids=["nf4", "nf4-nested", "fp4", "nf4-in-bfloat16", "int8"],
 )
-async def test_what_transformers_writes(tmp_path: Path, settings: dict[str, Any]) -> None:
+async def test_what_transformers_writes(
+    tmp_path: Path, bitsandbytes: Any, settings: dict[str, Any]
+) -> None:
     shape = {"hidden_size": 192, "intermediate_size": 320}
     pair = Pair(tmp_path / "quantized", make_model(tmp_path / "plain", **shape))
     model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -55,7 +61,7 @@ async def test_what_transformers_writes(tmp_path: Path, settings: dict[str, Any]
     quantized = 0
     for name, module in model.named_modules():
         if isinstance(module, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
-            plain[f"{name}.weight"] = dequantised(module.weight).float().clone()
+            plain[f"{name}.weight"] = dequantised(bitsandbytes, module.weight).float().clone()
             quantized += 1
     assert quantized == 2 * 7
     write(pair.plain, plain)

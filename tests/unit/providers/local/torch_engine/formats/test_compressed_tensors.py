@@ -10,15 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
-pytest.importorskip("compressed_tensors", reason="needs the extra 'abuse'")
-
-from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.compressors.pack_quantized.helpers import (
-    pack_to_int32,
-    unpack_from_int32,
-)
-from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from compressed_tensors.quantization.utils import calculate_qparams
 
 from tests.unit.providers.local.torch_engine.formats.checkpoints import (
     Tensors,
@@ -66,7 +57,19 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def blocks_of(weight: Any, args: QuantizationArgs) -> tuple[Any, Any]:
+@pytest.fixture(scope="module", autouse=True)
+def package() -> None:
+    """Imported by the one process that needs it."""
+    pytest.importorskip("compressed_tensors", reason="needs the extra 'abuse'")
+
+
+def args_of(**told: Any) -> Any:
+    from compressed_tensors.quantization import QuantizationArgs
+
+    return QuantizationArgs(**told)
+
+
+def blocks_of(weight: Any, args: Any) -> tuple[Any, Any]:
     """The least and the most of what has a scale of its own."""
     if args.strategy == "tensor":
         return weight.amin().reshape(1), weight.amax().reshape(1)
@@ -80,8 +83,12 @@ def blocks_of(weight: Any, args: QuantizationArgs) -> tuple[Any, Any]:
     return low, torch.stack([torch.stack([part.amax() for part in row]) for row in parts])
 
 
-def compressed(form: str, args: QuantizationArgs, weight: Any) -> tuple[Tensors, Any]:
+def compressed(form: str, args: Any, weight: Any) -> tuple[Tensors, Any]:
     """What the package packs, and what it makes of that again."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    from compressed_tensors.quantization.utils import calculate_qparams
+
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
     compressor = BaseCompressor.get_value_from_registry(form)
     scale, zeros = calculate_qparams(*blocks_of(weight, args), args)
@@ -90,7 +97,7 @@ def compressed(form: str, args: QuantizationArgs, weight: Any) -> tuple[Tensors,
     return packed, compressor.decompress(packed, scheme)["weight"]
 
 
-def settings_of(form: str, args: QuantizationArgs) -> dict[str, Any]:
+def settings_of(form: str, args: Any) -> dict[str, Any]:
     group = {"targets": ["Linear"], "weights": args.model_dump(mode="json")}
     return {
         "quant_method": "compressed-tensors",
@@ -104,7 +111,7 @@ def settings_of(form: str, args: QuantizationArgs) -> dict[str, Any]:
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_it_packs(tmp_path: Path, way: str) -> None:
     form, told = WAYS[way]
-    args = QuantizationArgs(**told)
+    args = args_of(**told)
 
     def quantize(name: str, weight: Any) -> tuple[Tensors, Any]:
         packed, plain = compressed(form, args, weight)
@@ -119,7 +126,12 @@ async def test_what_it_packs(tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize("symmetric", [True, False])
 async def test_groups_of_inputs_in_any_order(tmp_path: Path, symmetric: bool) -> None:
     """As checkpoints with `actorder: group` have them, which the package no longer makes."""
-    args = QuantizationArgs(num_bits=4, strategy="group", group_size=64, symmetric=symmetric)
+    from compressed_tensors.compressors.pack_quantized.helpers import (
+        pack_to_int32,
+        unpack_from_int32,
+    )
+
+    args = args_of(num_bits=4, strategy="group", group_size=64, symmetric=symmetric)
 
     def quantize(name: str, weight: Any) -> tuple[Tensors, Any]:
         order = torch.randperm(weight.shape[1])

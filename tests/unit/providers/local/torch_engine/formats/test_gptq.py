@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
@@ -21,12 +22,10 @@ from tests.unit.providers.local.torch_engine.formats.checkpoints import (
 
 def packed(rows: Any, bits: int) -> Any:
     """Each row as one long number, its first value lowest, cut into words of 32 bits."""
-    words = []
-    for row in rows.tolist():
-        long = sum(value << (bits * at) for at, value in enumerate(row))
-        cut = [(long >> (32 * at)) & 0xFFFFFFFF for at in range(-(-len(row) * bits // 32))]
-        words.append([word - (1 << 32) if word >> 31 else word for word in cut])
-    return torch.tensor(words, dtype=torch.int32)
+    single = (rows[..., None] >> torch.arange(bits)) & 1
+    long = numpy.packbits(single.flatten(1).numpy().astype(bool), axis=1, bitorder="little")
+    words = numpy.pad(long, ((0, 0), (0, -long.shape[1] % 4))).view("<i4")
+    return torch.from_numpy(words.copy())
 
 
 def quantizer(

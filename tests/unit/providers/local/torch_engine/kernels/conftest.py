@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +68,49 @@ def language_put_in_place_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_computed_in_vain() -> Iterator[None]:
+    """What the interpreter works out and does not use, or works out again each time.
+
+    Whether a sum, difference or product of integers overflows it finds out by a dozen operations of
+    Triton's language, a quarter of a kernel's time, and does not look at unless its `debug` is on.
+    It makes a table of all types each time that it wants one of them.
+    """
+    interpreter: Any = pytest.importorskip("triton.runtime.interpreter")
+    semantic = pytest.importorskip("triton.language.semantic").TritonSemantic
+    overflows, types = "binary_op_sanitize_overflow_impl", "_get_np_dtype"
+    known = hasattr(semantic, overflows) and hasattr(interpreter, types)
+    if os.environ.get("TRITON_INTERPRET") != "1" or not known:  # or another version's
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        if not interpreter.InterpreterOptions().debug:
+            patch.setattr(semantic, overflows, lambda *_: None)
+        patch.setattr(interpreter, types, _looked_up(getattr(interpreter, types)))
+        yield
+
+
+def _looked_up(made: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """As `made`, once for each name of a type of single values."""
+    known: dict[str, Any] = {}
+
+    def looked_up(of: Any) -> Any:
+        kind = of.scalar
+        if kind.name not in known:
+            known[kind.name] = made(kind)
+        return known[kind.name]
+
+    return looked_up
+
+
 def _once_a_launch(interpreter: Any) -> Callable[[Any], Any]:
     whole, scope_of = interpreter._patch_lang, interpreter._LangPatchScope
     in_place: set[str] = set()
+
+    @cache
+    def languages_of(fn: Any) -> frozenset[str]:
+        names = {value.__name__ for value in fn.__globals__.values() if inspect.ismodule(value)}
+        return frozenset(names & {"triton.language", "triton.language.core"})
 
     class Launch(scope_of):  # type: ignore[misc, valid-type]
         """What a launch replaced, with what the functions it calls replaced beside that."""
@@ -78,8 +120,7 @@ def _once_a_launch(interpreter: Any) -> Callable[[Any], Any]:
             in_place.clear()
 
     def patch_lang(fn: Any) -> Any:
-        names = {value.__name__ for value in fn.__globals__.values() if inspect.ismodule(value)}
-        languages = names & {"triton.language", "triton.language.core"}
+        languages = languages_of(fn)
         if languages and languages <= in_place:
             return scope_of()
         first, scope = not in_place, whole(fn)

@@ -15,7 +15,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
+from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading import reading
+from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.loading.reading import (
     FolderReading,
     keep_reading,
@@ -137,7 +139,11 @@ def test_where_it_can_not_be_written_it_is_not_kept(tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.skipif(not linear.kernels_possible(), reason="needs x86 with AVX2, Linux and llvmlite")
 def test_a_second_start_goes_without_transformers(tmp_path: Path) -> None:
+    """The first is in this process, where transformers is; the second in one that starts anew."""
     make_model(tmp_path)
+    assert load("tiny", tmp_path, TorchConfig(device="cpu", max_sequences=1), 64).quantization == (
+        "int8"
+    )
     script = f"""
 import sys
 from pathlib import Path
@@ -146,10 +152,7 @@ from providers.local.torch_engine.loading.loader import load
 loaded = load("tiny", Path({str(tmp_path)!r}), TorchConfig(device="cpu", max_sequences=1), 64)
 print(loaded.quantization, "transformers" in sys.modules)
 """
-    said = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
-        )
-        said.append(done.stdout.strip())
-    assert said == ["int8 True", "int8 False"]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "int8 False"
