@@ -6,14 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_compat.errors import invalid_parameter
-from llama_compat.types import CompletionMessage, Content, ImageContent, Message, SystemMessage
+from llama_compat.types import (
+    CompletionMessage,
+    Content,
+    ImageContent,
+    Message,
+    SeenContent,
+    SystemMessage,
+)
 
 Block = dict[str, Any]
 Blocks = list[Block]
 
 
 def content_blocks(
-    content: Content,
+    content: SeenContent,
     render_text: Callable[[str], Block],
     render_image: Callable[[ImageContent], Block],
 ) -> Blocks:
