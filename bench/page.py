@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.machine import write_results
-from scripts.screenshots.demo import ADMIN_KEY, API_KEY, company
+from scripts.screenshots.demo import ENTERED, company
 from tests.integration.page.chromium import chromium, missing
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ ROOMS = {
     "template": "textarea:visible",
 }
 """What each shows as soon as it has what it is for."""
-
-ENTERED = f"""
-sessionStorage.setItem("llama-compat-admin-key", "{ADMIN_KEY}");
-sessionStorage.setItem("llama-compat-api-key", "{API_KEY}");
-"""
-"""Before a page's own scripts, as somebody who has typed both keys in this tab."""
 
 TOLD = """() => ({
     first_paint_ms: performance.getEntriesByName("first-contentful-paint")[0].startTime,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scripts.screenshots.demo import ADMIN_KEY, API_KEY, company
+from scripts.screenshots.demo import API_KEY, ENTERED, company
 from tests.integration import wire
 from tests.integration.page.chromium import chromium, missing
 
@@ -30,12 +30,6 @@ FOLDER = ROOT / "docs" / "images"
 
 MOST_BYTES = 150_000
 """A picture is no larger, so that the documentation stays small."""
-
-ENTERED = f"""
-sessionStorage.setItem("llama-compat-admin-key", "{ADMIN_KEY}");
-sessionStorage.setItem("llama-compat-api-key", "{API_KEY}");
-"""
-"""Before a page's own scripts, as somebody who has typed both keys in this tab."""
 
 WIDE, HEIGHT = 1200, 800
 WIDTHS = (390, 1024, 1440)

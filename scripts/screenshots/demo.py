@@ -32,6 +32,12 @@ from tests.server_thread import ServerThread
 
 ADMIN_KEY, API_KEY = "the-admin-key", "sk-of-the-assistant"
 
+ENTERED = f"""
+sessionStorage.setItem("llama-compat-admin-key", "{ADMIN_KEY}");
+sessionStorage.setItem("llama-compat-api-key", "{API_KEY}");
+"""
+"""Before a page's own scripts, as somebody who has typed both keys in this tab."""
+
 DAYS, DAY = 60, 86400.0
 
 KEYS_GIVEN: list[dict[str, Any]] = [
