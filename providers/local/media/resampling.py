@@ -7,6 +7,7 @@ Each new sample is a sum of the old ones around its place, weighed by a sinc und
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ WINDOW = (0.35875, 0.48829, 0.14128, 0.01168)
 
 PERIODS = 1024
 """How many are computed at once."""
+
+KEPT_RATES = 4
+"""Pairs of rates whose weights are kept, of at most 2 MB each: those of a compact disc for 16,000 a
+second take nearly as long as half a minute of its sound."""
 
 
 def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
@@ -60,6 +65,7 @@ def resampled(samples: Samples, rate: int, wanted: int) -> Samples:
     return found.ravel()[:count]
 
 
+@lru_cache(KEPT_RATES)
 def _weights(down: int, up: int) -> tuple[Samples, int]:
     """Those of the old samples around a period in each of its new ones, `[old, new]`, and how many
     of the old lie before it."""
