@@ -302,7 +302,7 @@ def _check_live(distribution: Distribution) -> None:
 
     from routing.cli.machine.live import ask_all
 
-    results = ask_all(distribution)
+    results = ask_all(distribution.providers)
     table = _table("Provider", "Answers", "Models", "What it said")
     for provider in distribution.providers:
         result = results.get(provider.id)

@@ -7,6 +7,10 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llama_compat.distribution import ProviderSettings
 
 LOCAL_TYPES = (
     "remote::ollama",
@@ -69,6 +73,23 @@ def vendors_in(environment: Mapping[str, str]) -> list[Source]:
         for type, vendor in VENDORS.items()
         # One without an address of its own needs more than a key.
         if vendor.base_url and vendor.needs_key and environment.get(vendor.key_variable, "").strip()
+    ]
+
+
+def providers_of(
+    vendors: Iterable[Source], environment: Mapping[str, str]
+) -> list[ProviderSettings]:
+    """The vendors as a template's providers, with the keys that `environment` has for them."""
+    from llama_compat.distribution import ProviderSettings
+    from providers.registry import config_model
+
+    return [
+        ProviderSettings(
+            id=each.id,
+            type=each.type,
+            config=config_model(each.type).validate({"api_key": environment[each.key_variable]}),
+        )
+        for each in vendors
     ]
 
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from routing.cli import completion
 from routing.cli.terminal import console, harmless, print_
 
 if TYPE_CHECKING:
-    from llama_compat.distribution import Distribution
+    from llama_compat.distribution import Distribution, ProviderSettings
 
 MIN_OPEN_FILES = 4096
 """A stream through a gateway has two connections, each an open file."""
@@ -73,7 +73,7 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="[TEMPLATE]",
-            help="What is to be served; without it, only the machine is looked at.",
+            help="What is to be served; without it, the machine and the keys in its environment.",
             autocompletion=completion.templates,
         ),
     ] = None,
@@ -135,9 +135,9 @@ def findings(template: str | None, *, live: bool = False) -> Iterator[Finding]:
     yield open_files()
     yield clock(time.time())
     if distribution is None:
-        yield from keys_in(os.environ)
+        yield from keys_in(os.environ, live=live)
     elif live:
-        yield from vendors(distribution)
+        yield from vendors(distribution.providers)
 
 
 def python() -> Finding:
@@ -358,9 +358,14 @@ def clock(now: float) -> Finding:
     return Finding(Level.ok, "clock", shown)
 
 
-def keys_in(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The vendors whose keys are in the environment."""
-    from routing.cli.machine.discovery import vendors_in
+def keys_in(environment: Mapping[str, str], *, live: bool = False) -> Iterator[Finding]:
+    """The vendors whose keys are in the environment.
+
+    Args:
+        environment: the variables.
+        live: whether each is asked, besides, if it takes its key.
+    """
+    from routing.cli.machine.discovery import providers_of, vendors_in
 
     found = vendors_in(environment)
     if not found:
@@ -368,13 +373,15 @@ def keys_in(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(Level.note, "keys", "no vendor's is in the environment", mend)
     for each in found:
         yield Finding(Level.ok, "keys", f"{each.name}: {each.why}")
+    if live:
+        yield from vendors(providers_of(found, environment))
 
 
-def vendors(distribution: Distribution) -> Iterator[Finding]:
+def vendors(providers: Iterable[ProviderSettings]) -> Iterator[Finding]:
     """Whether each vendor takes its key, by asking for its models."""
     from routing.cli.machine.live import ask_all
 
-    for provider, answer in ask_all(distribution).items():
+    for provider, answer in ask_all(providers).items():
         if isinstance(answer, Exception):
             said = str(answer).removeprefix(f"Provider '{provider}': ")
             yield Finding(Level.problem, provider, said, _mend(answer))

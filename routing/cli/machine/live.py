@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from llama_compat.distribution import Distribution, ProviderSettings
+    from llama_compat.distribution import ProviderSettings
 
 Answered = Sequence[str] | Exception
 """The models that a vendor lists, or why it does not."""
 
 
-def ask_all(distribution: Distribution) -> Mapping[str, Answered]:
-    """What each remote provider of a template answers, by its id."""
+def ask_all(providers: Iterable[ProviderSettings]) -> Mapping[str, Answered]:
+    """What each remote one of `providers` answers, by its id."""
     log = logging.getLogger("providers")
     level = log.level
     log.setLevel(logging.CRITICAL)  # what fails is shown, and need not be said twice
     try:
-        return asyncio.run(_ask_all(distribution))
+        return asyncio.run(_ask_all(providers))
     finally:
         log.setLevel(level)
 
 
-async def _ask_all(distribution: Distribution) -> Mapping[str, Answered]:
-    remotes = [each for each in distribution.providers if each.type.startswith("remote::")]
+async def _ask_all(providers: Iterable[ProviderSettings]) -> Mapping[str, Answered]:
+    remotes = [each for each in providers if each.type.startswith("remote::")]
     answers = await asyncio.gather(*(_ask(settings) for settings in remotes))
     return {settings.id: answer for settings, answer in zip(remotes, answers, strict=True)}
 

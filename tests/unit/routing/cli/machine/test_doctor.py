@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from llama_compat.distribution import Distribution
+from providers.remote.openai.vendors import VENDORS
 from routing.cli import app
 from routing.cli.machine import doctor
+from routing.cli.machine.discovery import providers_of, vendors_in
 from routing.cli.machine.doctor import Finding, Level
 from tests.local_server import Handler, send, serving
 
@@ -168,6 +171,31 @@ def test_what_does_not_answer_is_told_with_what_mends_it(vendor: str, tmp_path: 
         assert re.match(r"(ok|note|warning|problem) +[^:]+: .", line)
 
 
+@pytest.mark.parametrize(("key", "level"), [("sk-good", "ok"), ("sk-bad", "problem")])
+def test_without_a_template_those_are_asked_whose_keys_the_environment_has(
+    vendor: str, monkeypatch: pytest.MonkeyPatch, key: str, level: str
+) -> None:
+    for each in VENDORS.values():
+        if each.key_variable:
+            monkeypatch.delenv(each.key_variable, raising=False)
+    there = replace(VENDORS["remote::openai"], base_url=f"{vendor}/v1")
+    monkeypatch.setitem(VENDORS, "remote::openai", there)
+    monkeypatch.setenv(there.key_variable, key)
+    lines = run("--live").output.splitlines()
+    [answered] = [line for line in lines if line[8:].startswith("openai: ")]
+    assert answered.startswith(level)
+    assert ("answers, with 1 model" in answered) == (level == "ok")
+    assert not [line for line in run().output.splitlines() if line[8:].startswith("openai: ")]
+
+
+def test_any_vendor_can_be_asked_whose_key_is_all_that_it_needs() -> None:
+    environment = {each.key_variable: "sk-x" for each in VENDORS.values() if each.key_variable}
+    found = vendors_in(environment)
+    asked = providers_of(found, environment)
+    assert [each.id for each in asked] == [each.id for each in found]
+    assert len(asked) > 20
+
+
 def test_vendors_are_asked_with_their_keys(vendor: str, tmp_path: Path) -> None:
     def provider(key: str) -> dict[str, Any]:
         config = {"base_url": f"{vendor}/v1", "api_key": f"sk-{key}"}
@@ -180,7 +208,7 @@ def test_vendors_are_asked_with_their_keys(vendor: str, tmp_path: Path) -> None:
     )
     _, distribution = doctor.read(str(path))
     assert isinstance(distribution, Distribution)
-    good, bad = doctor.vendors(distribution)
+    good, bad = doctor.vendors(distribution.providers)
     assert good == Finding(Level.ok, "good", "answers, with 1 model")
     assert (bad.level, "401" in bad.said or "key" in bad.said) == (Level.problem, True)
     assert run(str(path), "--live").exit_code == 1
