@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -71,22 +72,28 @@ class Checks:
         """The checks that are shown the pictures in `place`."""
         return [each for each in self.settings if each.images and place in each.places]
 
-    @property
+    @cached_property
     def look_at_pictures(self) -> bool:
         """Whether any of them is shown what is asked about, or what tools gave."""
         return bool(self.with_pictures("input") or self.with_pictures("tool_results"))
 
-    @property
+    @cached_property
+    def looks_at_requests(self) -> bool:
+        """Whether any of them looks through what is asked, as it comes."""
+        places = {place for each in self.settings for place in each.places}
+        return not places.isdisjoint(("input", "tool_arguments", "tool_results"))
+
+    @cached_property
     def asks_about_requests(self) -> bool:
         """Whether any of them is asked about what is asked as a whole."""
         return any(self.asked(place) for place in PLACES)
 
-    @property
+    @cached_property
     def asks_about_replies(self) -> bool:
         """Whether any of them is asked about what a model says as a whole."""
         return bool(self.asked("output") or self.asked("tool_arguments"))
 
-    @property
+    @cached_property
     def window(self) -> int:
         """Characters of a reply that are asked about together."""
         asked = (*self.asked("output"), *self.asked("tool_arguments"))
@@ -94,7 +101,7 @@ class Checks:
             return END
         return min((each.window for each in asked), default=END)
 
-    @property
+    @cached_property
     def watches_replies(self) -> bool:
         """Whether any of them looks through what a model says."""
         return any({"output", "tool_arguments"} & set(each.places) for each in self.settings)

@@ -20,6 +20,13 @@ MOST_NEAR_MISSES = 50_000
 """So many matches of one pattern in one text are no matches at a second look; that is seconds of
 work. After that nobody looks on."""
 
+WORD_LENGTH = 40
+"""Characters; of texts that are no longer, as the names of members are, it is remembered whether
+anything is in them."""
+
+KNOWN_WORDS = 1000
+"""So many of them, for each set of patterns."""
+
 
 def whole(text: str) -> int:
     """All of a match counts."""
@@ -74,6 +81,10 @@ class Search:
     Args:
         patterns: in the order in which they count where two match the same.
 
+    Attributes:
+        may_have: whether there is a character in a text without which nothing matches; None for
+            that there is none.
+
     Raises:
         ModuleNotFoundError: RE2 is not installed.
         UnusablePattern: RE2 can't read one.
@@ -92,34 +103,29 @@ class Search:
             (_tree(each.expression).getwidth()[0] for each in self.patterns), default=0
         )
         self._reach = tuple((*kind, longest) for kind, longest in reach.items())
-        self._inside, self._begins = _by_character(self._reach)
-        self._any_inside = self._inside.get("", 0)
+        self._steps, self._other_step = _by_character(self._reach)
         self._nearest = min((longest for *_, longest in self._reach), default=0)
         needs = [_needed(each.expression) for each in self.patterns]
         union = None if None in needs else "".join(filter(None, needs))
-        self._needed = re.compile(f"[{re.escape(union)}]").search if union else None
-
-    def may_have(self, text: str) -> bool:
-        """Whether there is a character in `text` without which nothing matches."""
-        return self._needed is None or self._needed(text) is not None
+        self.may_have = re.compile(f"[{re.escape(union)}]" if union else "").search
+        # Names of members are the same in every event.
+        self._word_has_nothing = lru_cache(maxsize=KNOWN_WORDS)(self._has_nothing)
 
     def decided(self, text: str) -> int:
         """How far `text`, which may go on, can be told: a match that begins before is there whole,
         with a character behind it."""
         # Nearly always what a match could be made of is short.
-        inside, begins, anywhere = self._inside, self._begins, self._any_inside
+        steps, other, nearest = self._steps, self._other_step, self._nearest
         alive, decided, place = -1, len(text), len(text)
-        for _ in range(self._nearest):
-            place -= 1
-            if place < 0:
-                return decided
-            letter = text[place]
-            alive &= inside.get(letter, anywhere)
+        for letter in text[: -nearest - 1 : -1]:
+            inside, begins = steps.get(letter, other)
+            alive &= inside
             if not alive:
                 return decided
-            if alive & begins.get(letter, anywhere):
+            place -= 1
+            if alive & begins:
                 decided = place
-        return self._decided_of_long(text)
+        return decided if len(text) < nearest else self._decided_of_long(text)
 
     def _decided_of_long(self, text: str) -> int:
         size = decided = len(text)
@@ -132,7 +138,12 @@ class Search:
 
     def has_nothing(self, text: str) -> bool:
         """Whether there is nothing in a whole text, as far as that is quick to tell."""
-        if len(text) < self._shortest or not self.may_have(text):
+        if len(text) <= WORD_LENGTH:
+            return self._word_has_nothing(text)
+        return self._has_nothing(text)
+
+    def _has_nothing(self, text: str) -> bool:
+        if len(text) < self._shortest or self.may_have(text) is None:
             return True
         return self._any.search(text.encode(errors="replace")) is None
 
@@ -143,7 +154,7 @@ class Search:
         Raises (from the iterator):
             TooManyNearMisses: it is made to keep whoever reads it busy.
         """
-        if len(text) - start < self._shortest or not self.may_have(text):
+        if len(text) - start < self._shortest or self.may_have(text) is None:
             return
         data = text.encode(errors="replace")
         if text.isascii():
@@ -297,22 +308,20 @@ def _inside(value: Any) -> Iterator[Any]:
 
 def _by_character(
     reach: Sequence[tuple[str | None, str, int]],
-) -> tuple[dict[str, int], dict[str, int]]:
+) -> tuple[dict[str, tuple[int, int]], tuple[int, int]]:
     """In which kinds of matches each character may be, and which may begin with it: a bit for each
-    kind. What is not there may be in those of any characters, which are under ''."""
-    inside: dict[str, int] = {"": 0}
-    begins: dict[str, int] = {}
-    for place, (letters, *_) in enumerate(reach):
-        if letters is None:
-            inside[""] |= 1 << place
+    kind; and the same of all characters that are in none of their own."""
+    anywhere = sum(1 << place for place, (letters, *_) in enumerate(reach) if letters is None)
+    steps: dict[str, tuple[int, int]] = {}
     for letter in {each for letters, *_ in reach for each in letters or ""}:
-        inside[letter] = begins[letter] = inside[""]
+        inside = begins = anywhere
         for place, (letters, inner, _) in enumerate(reach):
             if letters is not None and letter in letters:
-                inside[letter] |= 1 << place
+                inside |= 1 << place
                 if letter not in inner:
-                    begins[letter] |= 1 << place
-    return inside, begins
+                    begins |= 1 << place
+        steps[letter] = inside, begins
+    return steps, (anywhere, anywhere)
 
 
 _IGNORES_CASE = re.compile(r"\(\?[A-Za-z-]*i")

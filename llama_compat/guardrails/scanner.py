@@ -65,23 +65,23 @@ class TextScanner:
             TooManyNearMisses: it is made to keep whoever reads it busy.
         """
         held = self._held + text
-        decided = len(held)
+        decided, may_have = len(held), self._is_inside
         for watch in self._watches:
-            decided = min(decided, watch.search.decided(held))
-        if not self._is_inside and not any(watch.search.may_have(held) for watch in self._watches):
-            return self._passed(held, decided)
-        return self._cleared(held, decided)
-
-    def flush(self) -> str:
-        """The text has ended: what was held back; as `push`."""
-        return self._cleared(self._held, len(self._held))
-
-    def _passed(self, held: str, decided: int) -> str:
-        """Nothing is in it."""
+            search = watch.search
+            until = search.decided(held)
+            if until < decided:
+                decided = until
+            may_have = may_have or search.may_have(held) is not None
+        if may_have:
+            return self._cleared(held, decided)
         if decided:
             self._before = held[decided - 1]
         self._held = held[decided:]
         return held[:decided]
+
+    def flush(self) -> str:
+        """The text has ended: what was held back; as `push`."""
+        return self._cleared(self._held, len(self._held))
 
     def _cleared(self, held: str, decided: int) -> str:
         if not decided:

@@ -303,6 +303,8 @@ def _asked(call: Call, guard: Guard) -> Call:
     name = too_deep(call.fields)
     if name is not None:
         raise nested_too_deeply(name, MAX_DEPTH)
+    if not guard.checks.looks_at_requests:
+        return call
     spoken = frozenset(_spoken(call)) if guard.checks.is_slow else frozenset()
     fields = guard.fields(call.fields, spoken)
     relayed = None if call.relayed is None else guard.fields(call.relayed, spoken)

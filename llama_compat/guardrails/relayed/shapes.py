@@ -7,8 +7,7 @@ of what it costs to take it apart.
 from __future__ import annotations
 
 import re
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from llama_compat.guardrails.relayed.fragments import MARKS
 
@@ -16,6 +15,9 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|[^"0-9-]+|-', re.DOT
 
 TEXT = re.compile(rb'[^"\\\x00-\x1f]*(?:\\["\\/bfnrtu][^"\\\x00-\x1f]*)*')
 """The inside of a string in JSON (RFC 8259, section 7)."""
+
+_BEGIN = re.compile(rb'\s*:\s*"')
+"""What is between the name of a member and what it says."""
 
 _WORD = re.compile(rb'[^"\\\x00-\x1f]*')
 _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
@@ -27,18 +29,18 @@ _VARYING = frozenset({b'"created_at"', b'"obfuscation"'})
 _MARKS = frozenset(b'"%b"' % mark.encode() for mark in MARKS)
 
 
-class ShapedEvent(Struct, frozen=True):
-    """One event that is like another.
+class ShapedEvents(NamedTuple):
+    """Events in a row that are like those before them.
 
     Attributes:
-        end: where it ends.
-        text: the text that differs, as it stands in the JSON.
-        words: what else differs that is no number.
+        ends: where each ends.
+        texts: of each the text that differs, as it stands in the JSON.
+        words: what else differs in any of them that is no number.
     """
 
-    end: int
-    text: bytes
-    words: tuple[bytes, ...] = ()
+    ends: list[int]
+    texts: list[bytes]
+    words: list[bytes]
 
 
 class EventShape:
@@ -55,31 +57,67 @@ class EventShape:
         # Nearly all differ in their text alone.
         self._last = self._literals[0] if slots == [TEXT] else None
 
-    def read(self, events: bytes, at: int) -> ShapedEvent | None:
-        """The event that begins at `at`; None where it is not like the others."""
-        if not events.startswith(self._first, at):
-            return None
-        at += len(self._first)
-        if self._last is not None:
-            end = events.find(b'"', at)
-            if end >= 0 and events.find(b"\\", at, end) < 0:
-                is_like = events.startswith(self._last, end)
-                return ShapedEvent(end + len(self._last), events[at:end]) if is_like else None
+    def read(self, events: bytes, at: int) -> ShapedEvents:
+        """Those events from `at` on that are like the others, up to the first that is not."""
+        found = ShapedEvents([], [], [])
+        first, last = self._first, self._last
+        ends, texts, _ = found
+        while events.startswith(first, at):
+            begin = at + len(first)
+            if last is not None:
+                end = events.find(b'"', begin)
+                text = events[begin:end]
+                if b"\\" not in text:
+                    if end < 0 or not events.startswith(last, end):
+                        break
+                    texts.append(text)
+                    at = end + len(last)
+                    ends.append(at)
+                    continue
+            at = self._read_slots(events, begin, found)
+            if at < 0:
+                break
+            ends.append(at)
+        return found
+
+    def _read_slots(self, events: bytes, at: int, found: ShapedEvents) -> int:
+        """Read what follows the first literal; where the event ends, or -1 where it is another."""
         text = b""
-        words: tuple[bytes, ...] = ()
+        words: list[bytes] = []
         for slot, literal in zip(self._slots, self._literals, strict=True):
             match = slot.match(events, at)
             if match is None:
-                return None
+                return -1
             at = match.end()
             if not events.startswith(literal, at):
-                return None
+                return -1
             at += len(literal)
             if slot is TEXT:
                 text = match[0]
             elif slot is _WORD:
-                words += (match[0],)
-        return ShapedEvent(at, text, words)
+                words.append(match[0])
+        found.texts.append(text)
+        found.words.extend(words)
+        return at
+
+
+def shape_like(event: bytes, member: str) -> EventShape | None:
+    """What events are like that differ from one in its text alone; None where that is not told
+    quickly.
+
+    Args:
+        event: all of it, with what is around its JSON.
+        member: the name of the text.
+    """
+    before, name, behind = event.partition(b'"%b"' % member.encode())
+    begin = _BEGIN.match(behind)
+    if begin is None or name in behind or any(each in event for each in _VARYING):
+        return None
+    text = TEXT.match(behind, begin.end())
+    assert text is not None
+    if not behind.startswith(b'"', text.end()):
+        return None
+    return EventShape([before + name + begin[0], behind[text.end() :]], [TEXT])
 
 
 def shape_of(before: bytes, event: bytes, member: str) -> EventShape | None:

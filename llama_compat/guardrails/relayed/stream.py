@@ -27,7 +27,7 @@ from llama_compat.guardrails.relayed.fragments import (
     unsealed,
     without_tokens,
 )
-from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvent, shape_of
+from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvents, shape_like, shape_of
 from llama_compat.guardrails.relayed.texts import Piece, RelayedText
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json, from_raw
@@ -141,22 +141,18 @@ class GuardedStream:
         shape, last = self._shape, self._last
         if shape is None or last is None:
             return at
-        found: list[ShapedEvent] = []
-        end = at
-        while end < len(events) and (shaped := shape.read(events, end)) is not None:
-            found.append(shaped)
-            end = shaped.end
+        found = shape.read(events, at)
         text = last[0]
-        texts = _decoded(found)
+        texts = _decoded(found.texts)
         if not texts or not self._may_be_quick(found, text, texts):
             return at
         if self._words is not text:
             self._switch(text)
         tail = self._tail
-        for shaped, each in zip(found, texts, strict=True):
-            tail.append((events[at : shaped.end], each))
+        for end, each in zip(found.ends, texts, strict=True):
+            tail.append((events[at:end], each))
             self._tail_size += len(each)
-            at = shaped.end
+            at = end
         said = texts[0] if len(texts) == 1 else "".join(texts)
         changed = text.scan(said, said)
         if self._queue and not changed:
@@ -165,24 +161,21 @@ class GuardedStream:
         if self._queue or changed:
             self._queue_tail()
             self._release(out)
-            return end
+            return at
         undecided = text.came - text.decided
         while tail and self._tail_size - len(tail[0][1]) >= undecided:
             raw, each = tail.popleft()
             self._tail_size -= len(each)
             text.skip(len(each))
             out.append(raw)
-        return end
+        return at
 
-    def _may_be_quick(
-        self, found: Sequence[ShapedEvent], text: RelayedText, texts: Sequence[str]
-    ) -> bool:
+    def _may_be_quick(self, found: ShapedEvents, text: RelayedText, texts: Sequence[str]) -> bool:
         if text.in_json and (text.has_escape or any("\\" in each for each in texts)):
             return False
-        for shaped in found:
-            for word in shaped.words:
-                if not self._guard.has_nothing("output", word.decode(errors="replace")):
-                    return False
+        for word in found.words:
+            if not self._guard.has_nothing("output", word.decode(errors="replace")):
+                return False
         return True
 
     def _queue_tail(self) -> None:
@@ -212,7 +205,7 @@ class GuardedStream:
 
     def _take_odd(self, raw: bytes) -> None:
         """An event that is not one line of JSON: a comment, the end, or several lines of data."""
-        if not raw.strip():
+        if raw == sse.DONE or not raw.strip():
             self._queue.append(_Held(raw))
             return
         decoder = sse.EventDecoder()
@@ -277,12 +270,16 @@ class GuardedStream:
         return text
 
     def _learn(self, raw: bytes, text: RelayedText, at: _At) -> None:
-        """Two events of one text in a row show what the others will be like."""
+        """An event shows what the others will be like; two of one text in a row, what differs."""
         last, self._last = self._last, (text, at, raw)
         self._shape = None
         member = at[-1]
-        if last is not None and last[0] is text and last[1] == at and isinstance(member, str):
+        if not isinstance(member, str):
+            return
+        if last is not None and last[0] is text and last[1] == at:
             self._shape = shape_of(last[2], raw, member)
+        if self._shape is None:
+            self._shape = shape_like(raw, member)
 
     # Texts that end -------------------------------------------------------------------------------
 
@@ -345,17 +342,17 @@ class GuardedStream:
         return b"%b%b%b" % (match[1], encode_json(event), match[3])
 
 
-def _decoded(found: Sequence[ShapedEvent]) -> list[str]:
+def _decoded(found: Sequence[bytes]) -> list[str]:
     """The texts of some events; none where they have to be looked at one by one."""
     texts: list[str] = []
     try:
-        for each in found:
-            if b"\\" not in each.text:
-                texts.append(each.text.decode())
-            elif b"\\u" in each.text:
+        for text in found:
+            if b"\\" not in text:
+                texts.append(text.decode())
+            elif b"\\u" in text:
                 return []
             else:
-                texts.append(from_raw(Raw(b'"%b"' % each.text)))
+                texts.append(from_raw(Raw(b'"%b"' % text)))
     except ValueError:
         return []
     return texts

@@ -122,7 +122,7 @@ def test_of_what_is_blocked_only_what_came_before_is_shown(wire: Wire) -> None:
     shown = relayed(wire, events, guard)
     assert guard.verdicts == {("pii", "block"): 1}
     assert read(wire, shown).text == "It is. And: "
-    assert b"1111" not in shown
+    assert b" 1111" not in shown  # nor half of it; a time may have 1111 in it
     assert b"more" not in shown
     words = (b"content_filter", b"refusal", b"SAFETY", b"content_blocked")
     assert any(each in shown for each in words)
