@@ -232,10 +232,11 @@ class StreamParser(ChunkParser):
     def _delta(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a choice adds. Some vendors call that a message, and some stream one event that is
         all of the reply; but where deltas came, a message is all of it once more."""
-        if choice.get("delta") is not None:
-            self._speaks_in_deltas = True
-            return choice["delta"]
-        return {} if self._speaks_in_deltas else choice.get("message") or {}
+        delta: Mapping[str, Any] | None = choice.get("delta")
+        if delta is None and not self._speaks_in_deltas:
+            return choice.get("message") or {}
+        self._speaks_in_deltas = True
+        return delta or {}
 
     def _progress(
         self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None = None

@@ -87,7 +87,9 @@ def test_an_event_that_the_end_cuts_is_not_passed_on(end: bytes) -> None:
 
 
 def test_what_is_no_text_is_not_passed_on() -> None:
-    delta = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","d":"%b"}'
+    delta = (
+        b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","d":"%b"}'
+    )
     stream, out = relay(), []
     stream.push(STREAM[: STREAM.index(b"event: response.content_part.done")], out)  # type: ignore[arg-type]
     with pytest.raises(APIError, match="not valid UTF-8"):
