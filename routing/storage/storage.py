@@ -39,9 +39,12 @@ _LARGEST = (1 << 63) - 1
 
 
 def storable(values: Iterable[Any]) -> Row:
-    """The values as both databases take them: in a text, U+FFFD stands for each NUL and each half of
-    a character, and a whole number beyond 64 bits is the last before it. So what a client names by
-    such a text is not found, and what it says is kept."""
+    """The values as both databases take them.
+
+    In a text, U+FFFD stands for each NUL and each half of a character, and a whole number beyond 64
+    bits is the last before it. So what a client names by such a text is not found, and what it says
+    is kept.
+    """
     return tuple(map(_storable, values))
 
 
