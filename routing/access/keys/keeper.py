@@ -132,8 +132,9 @@ class Keeper:
             self._spent[charge.counter] = (before + cost, charge.ends)
 
     async def refresh(self, *, at_once: bool = False) -> None:
-        """Look for keys that are new, which takes a look that begins from now on: an earlier one may
-        have missed them. Unless `at_once`, it begins `SOONEST_SECONDS` after the last one.
+        """Look for keys that are new, unless `at_once` `SOONEST_SECONDS` after the last look.
+
+        It takes one that begins from now on: one that goes on may have missed them.
 
         Raises:
             StorageError: they can't be read now, or not within `ANSWER_SECONDS`. Until they can be,
