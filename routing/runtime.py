@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request as HTTPRequest
@@ -268,6 +268,16 @@ class Runtime:
         if self.keys.is_open:
             return ANYBODY if key == ANYBODY.id else None
         return self.keys.principal(key, time.time())
+
+    async def look_for_owner(self, key: str) -> Principal | None:
+        """The same, and a key that is not known is looked for first: it may have been made a moment
+        ago, by another process."""
+        keeper = self.access.keeper if self.access and self.settings.stored_keys else None
+        if keeper is not None and not self.keys.is_open and not self.keys.has(key):
+            # Where the storage is away, `knows_keys` says so.
+            with suppress(StorageError):
+                await keeper.refresh(at_once=True)
+        return self.owner(key)
 
     @property
     def knows_keys(self) -> bool:

@@ -43,6 +43,17 @@ def encode_comment(comment: bytes = b"") -> bytes:
     return b":%b\n\n" % comment
 
 
+def is_utf8(events: bytes) -> bool:
+    """Whether they are text, as a stream has to be: clients fail over one that is not."""
+    if events.isascii():
+        return True
+    try:
+        events.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def last_data(body: bytes) -> bytes:
     """The data of the last event that has any on one line, but for `[DONE]`; empty for none.
 

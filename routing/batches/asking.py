@@ -94,6 +94,12 @@ class Asker:
             return ANYBODY if owner == ANYBODY.id else None
         return self.runtime.owner(owner)
 
+    async def look_for(self, owner: str) -> Principal | None:
+        """The same, and a key that is not known is looked for first."""
+        if self._is_open:
+            return self.principal(owner)
+        return await self.runtime.look_for_owner(owner)
+
     @property
     def knows_keys(self) -> bool:
         """Whether a key that is not found is not there."""

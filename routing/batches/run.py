@@ -210,7 +210,7 @@ class Run:
                 asker, looked = worker.asker, now
                 self._free.clear()
                 assert asker is not None
-                principal = asker.principal(job.owner)
+                principal = await asker.look_for(job.owner)
             wanted = 0
             paused = pace.paused_until - now
             if not (worker.stopping or self._broken_off or principal is None or paused > 0):

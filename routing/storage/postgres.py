@@ -22,6 +22,7 @@ from routing.storage.storage import (
     insertion,
     migrate,
     missing,
+    storable,
     versions_there,
 )
 
@@ -179,10 +180,11 @@ class _PostgresTransaction:
         await self._connection.fetch("SELECT pg_advisory_xact_lock($1)", number)
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
-        return [tuple(row) for row in await self._connection.fetch(_numbered(statement), *values)]
+        rows = await self._connection.fetch(_numbered(statement), *storable(values))
+        return [tuple(row) for row in rows]
 
     async def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
-        await self._connection.executemany(_numbered(statement), rows)
+        await self._connection.executemany(_numbered(statement), [*map(storable, rows)])
 
     async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:

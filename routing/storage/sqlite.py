@@ -18,6 +18,7 @@ from routing.storage.storage import (
     Transaction,
     insertion,
     migrate,
+    storable,
     surely,
 )
 
@@ -65,6 +66,7 @@ class SQLiteStorage:
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
         """The rows of one `SELECT`."""
+        values = storable(values)
         if not await self._reader.is_open():
             await self.start()
             with self._explained():
@@ -122,13 +124,16 @@ class _SQLiteTransaction:
         pass
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
+        values = storable(values)
         return await self._step(lambda connection: connection.execute(statement, values).fetchall())
 
     async def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
+        rows = [*map(storable, rows)]
         await self._step(lambda connection: connection.executemany(statement, rows))
 
     async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
+            rows = [*map(storable, rows)]
             await self._step(lambda connection: _insert(connection, table, columns, rows))
 
     async def _step(self, work: Callable[[sqlite3.Connection], Found]) -> Found:

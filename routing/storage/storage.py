@@ -9,7 +9,8 @@ begins with `{only_postgres}` is nothing to SQLite, and one with `{only_sqlite}`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +29,33 @@ class StorageAway(StorageError):
 
 class RowRefused(StorageError):
     """It is well, and will never take one of the values that it was given."""
+
+
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+"""What PostgreSQL takes in no text (https://www.postgresql.org/docs/current/datatype-character.html),
+and halves of characters, which neither does."""
+
+_LARGEST = (1 << 63) - 1
+
+
+def storable(values: Iterable[Any]) -> Row:
+    """The values as both databases take them.
+
+    In a text, U+FFFD stands for each NUL and each half of a character, and a whole number beyond 64
+    bits is the last before it. So what a client names by such a text is not found, and what it says
+    is kept.
+    """
+    return tuple(map(_storable, values))
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.isascii() and "\x00" not in value:
+            return value
+        return _NO_TEXT.sub("\ufffd", value)
+    if isinstance(value, int):
+        return min(max(value, ~_LARGEST), _LARGEST)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

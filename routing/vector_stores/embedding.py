@@ -47,9 +47,9 @@ class TextEmbedder:
         self._runtime = runtime
         self._dimensions = dimensions
 
-    def principal(self, owner: str) -> Principal | None:
+    async def principal(self, owner: str) -> Principal | None:
         """Whose key has this id; None where it opens nothing any more."""
-        return self._runtime.owner(owner)
+        return await self._runtime.look_for_owner(owner)
 
     @property
     def knows_keys(self) -> bool:

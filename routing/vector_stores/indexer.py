@@ -215,7 +215,7 @@ class Indexer:
         self, entry: EntryRow, model: str, number: int, chunks: Sequence[TextChunk]
     ) -> None:
         assert self._embedder is not None
-        principal = self._embedder.principal(entry.owner)
+        principal = await self._embedder.principal(entry.owner)
         if principal is None:
             if self._embedder.knows_keys:
                 raise UnreadableFile(

@@ -167,6 +167,7 @@ class StreamParser:
         self._counts = Counts()
         self._stop_reason: str | None = None
         self._stop_string: str | None = None
+        self._begun = False
         self._stopped = False
 
     def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
@@ -200,6 +201,7 @@ class StreamParser:
                 return self._end_block(event["index"])
             case "message_start":
                 message = event["message"]
+                self._begun = True
                 self._counts.update(message.get("usage"))
                 dropped = self._dropped or _dropped(message)
                 return [StreamStart(self._counts.usage().prompt_tokens, dropped=dropped)]
@@ -207,6 +209,8 @@ class StreamParser:
                 self._counts.update(event.get("usage"))
                 return self._progress(self._end_message(event["delta"]))
             case "message_stop":
+                if not self._begun:
+                    raise ValueError("the stream has no message_start before its message_stop")
                 self._stopped = True
                 reason = _stop_reason(self._stop_reason)
                 counts = self._counts

@@ -135,6 +135,8 @@ def _parse(provider: str, events: list[sse.Event], parser: ChunkParser) -> Itera
         if event.data is None:
             continue
         if event.is_done:
+            if not parser.started:
+                raise ended_early(provider, begun=False)
             yield from parser.finish(done=True)
             return
         try:

@@ -165,8 +165,8 @@ class ResponseStream:
             APIError: it makes no sense, or the vendor says in it what went wrong.
         """
         if not chunk:
-            left = self._held.take().strip()
-            self._take(left + b"\n\n" if left else b"", out)
+            if left := self._held.take().strip():
+                self._take_one(left + b"\n\n", out)  # it may be cut
             return
         if b"\r" in chunk or self._return:
             chunk = self._with_line_feeds(chunk)
@@ -221,7 +221,8 @@ class ResponseStream:
         return chunk.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take(self, events: bytes, out: list[bytes]) -> None:
-        if self.spoken and not any(marker in events for marker in _MARKERS):
+        looked_into = any(marker in events for marker in _MARKERS)
+        if self.spoken and not looked_into and sse.is_utf8(events):
             self._give(events, out)
             return
         for event in _split(events):
@@ -235,14 +236,16 @@ class ResponseStream:
             out.append(events)
 
     def _take_one(self, event: bytes, out: list[bytes]) -> None:
+        comments = False
         for each in sse.EventDecoder().feed(event):
+            comments = comments or each.comment is not None
             if each.data is None:
-                if self.begun and each.comment is not None:
-                    out.append(event)
-                return
-            if each.is_done:
-                return
-            self._take_data(event, each, out)
+                continue
+            if not each.is_done:
+                self._take_data(event, each, out)
+            return
+        if comments and self.begun:
+            out.append(event)
 
     def _take_data(self, event: bytes, parsed: sse.Event, out: list[bytes]) -> None:
         assert parsed.data is not None

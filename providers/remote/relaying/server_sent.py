@@ -139,7 +139,7 @@ class NamedEventsStream(ServerSentStream):
     def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
         """Pass on what needs no look inside."""
         plain = self.plain.match(chunk, position) if self.spoken else None
-        if plain is None:
+        if plain is None or not sse.is_utf8(plain[0]):
             return position
         out.append(plain[0])
         return plain.end()

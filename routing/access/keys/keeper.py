@@ -26,7 +26,7 @@ WHOLE_SECONDS = 60.0
 of the storage, nobody who is not in it is let in for longer."""
 
 SOONEST_SECONDS = 0.2
-"""A key that nobody knows makes the storage be looked at at once, but no more often."""
+"""A key that nobody knows makes the storage be looked at, but no more often."""
 
 STOP_SECONDS = 10.0
 """So long the last spending gets to be written."""
@@ -71,7 +71,8 @@ class Keeper:
         self._writing: tuple[int, dict[str, tuple[float, float]]] | None = None
         self._tending: list[asyncio.Task[None]] = []
         self._refreshing: asyncio.Task[None] | None = None
-        self._refreshed_at = 0.0
+        self._looks = False
+        self._refreshed_at = -SOONEST_SECONDS
         self._stopping = asyncio.Event()
 
     @property
@@ -131,7 +132,9 @@ class Keeper:
             self._spent[charge.counter] = (before + cost, charge.ends)
 
     async def refresh(self, *, at_once: bool = False) -> None:
-        """Look for keys that are new; unless `at_once`, only if that was not done a moment ago.
+        """Look for keys that are new, unless `at_once` `SOONEST_SECONDS` after the last look.
+
+        It takes one that begins from now on: one that goes on may have missed them.
 
         Raises:
             StorageError: they can't be read now, or not within `ANSWER_SECONDS`. Until they can be,
@@ -139,12 +142,12 @@ class Keeper:
         """
         if not at_once:
             self._raise_away()
-        if at_once or self._refreshing is None or self._refreshing.done():
-            soonest = self._refreshed_at + SOONEST_SECONDS
-            if not at_once and asyncio.get_running_loop().time() < soonest:
-                return
-            self._refreshing = asyncio.create_task(self._refresh(self._refreshing))
-        done, _ = await asyncio.wait([self._refreshing], timeout=ANSWER_SECONDS)
+        if at_once or self._refreshing is None or self._looks:
+            self._looks = False
+            soonest = self._refreshed_at + (0.0 if at_once else SOONEST_SECONDS)
+            self._refreshing = asyncio.create_task(self._refresh(self._refreshing, soonest))
+        within = ANSWER_SECONDS + (0.0 if at_once else SOONEST_SECONDS)
+        done, _ = await asyncio.wait([self._refreshing], timeout=within)
         if not done:
             self._unread.failed(f"{self._storage.shown} takes longer than {ANSWER_SECONDS:g} s")
         self._raise_away()
@@ -153,11 +156,14 @@ class Keeper:
         if self._unread.why:
             raise StorageAway(self._unread.why)
 
-    async def _refresh(self, before: asyncio.Task[None] | None) -> None:
+    async def _refresh(self, before: asyncio.Task[None] | None, soonest: float) -> None:
+        loop = asyncio.get_running_loop()
         if before is not None:
             await asyncio.wait([before])
+        await first_of(self._stopping, soonest - loop.time())
+        self._looks = True
         await self._look()
-        self._refreshed_at = asyncio.get_running_loop().time()
+        self._refreshed_at = loop.time()
 
     async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping.is_set():

@@ -83,6 +83,11 @@ class KeyRing:
                 return key.principal if key.is_good(now) and self.has_team(key.principal) else None
         return None
 
+    def has(self, key_id: str) -> bool:
+        """Whether there is a key of this id, good or not."""
+        keys = (*self.given.values(), *self.stored.values())
+        return any(each.principal.id == key_id for each in keys)
+
     def has_team(self, principal: Principal) -> bool:
         """Whether `principal` is of a team that the template has, or of none."""
         return principal.team is None or principal.team in self.teams

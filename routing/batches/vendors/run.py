@@ -99,7 +99,7 @@ class VendorRun:
         self.job = job
         asker = self.worker.asker
         assert asker is not None
-        if asker.principal(job.owner) is None and asker.knows_keys:
+        if await asker.look_for(job.owner) is None and asker.knows_keys:
             await self.worker.journal.break_off(job.id, AS_KEY_GONE)
             self.break_off()
         if job.status == "cancelling" and not self.is_broken_off:

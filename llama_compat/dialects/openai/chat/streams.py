@@ -185,6 +185,7 @@ class StreamParser(ChunkParser):
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler(whole=whole_calls)
         self._called = False
+        self._speaks_in_deltas = False
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
         """The events that are due at the end of the stream.
@@ -208,7 +209,7 @@ class StreamParser(ChunkParser):
         yield StreamComplete(reason, self._usage, self._stop_string, self._service_tier)
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
-        delta = choice.get("delta") or {}
+        delta = self._delta(choice)
         text, reasoning = parse_text(delta)
         deltas = _text_deltas(self._text.push(text), self._reasoning.push(reasoning))
         deltas.extend(map(ImageDelta, parse_images(delta)))
@@ -227,6 +228,15 @@ class StreamParser(ChunkParser):
                 )
             )
         return self._progress(deltas, parse_logprobs(choice.get("logprobs")))
+
+    def _delta(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a choice adds. Some vendors call that a message, and some stream one event that is
+        all of the reply; but where deltas came, a message is all of it once more."""
+        delta: Mapping[str, Any] | None = choice.get("delta")
+        if delta is None and not self._speaks_in_deltas:
+            return choice.get("message") or {}
+        self._speaks_in_deltas = True
+        return delta or {}
 
     def _progress(
         self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None = None

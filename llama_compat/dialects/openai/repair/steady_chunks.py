@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from llama_compat.wire.sse import is_utf8
+
 _TEXT = re.compile(rb'"(?:content|text)": ?"')
 _STRING = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
 """The inside of a string in JSON (RFC 8259, section 7), but for its UTF-8."""
@@ -61,7 +63,7 @@ class SteadyChunks:
             texts.append(text[0])
             begin = text.end() + len(after)
         # Joined by what can't complete a character that one text lacks a part of.
-        if not texts or not _is_utf8(b" ".join(texts)):
+        if not texts or not is_utf8(b" ".join(texts)):
             return b"", position
         mended = (self._mended_before, self._mended_between.join(texts), self._mended_after)
         return b"".join(mended), begin
@@ -76,13 +78,3 @@ def _text_span(chunk: bytes) -> tuple[int, int] | None:
     assert string is not None
     end = string.end()
     return (found.end(), end) if chunk[end : end + 1] == b'"' else None
-
-
-def _is_utf8(text: bytes) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -666,6 +666,11 @@ def test_a_stream_that_breaks_off_is_no_reply(length: int) -> None:
     assert len(ended) == begun
 
 
+def test_the_end_of_a_message_that_never_began_is_no_reply() -> None:
+    with pytest.raises(ValueError, match="no message_start"):
+        StreamParser().push({"type": "message_stop"})
+
+
 @pytest.mark.parametrize(
     "event",
     [

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from llama_compat.distribution import Distribution, load_distribution
+from llama_compat.distribution import Distribution, KeyGrant, load_distribution
 from providers.registry import config_model
+from routing.access.keys.store import KEYS, KeyStore
+from routing.batches.asking import Asker
 from routing.runtime import Runtime
+from routing.storage.storage import open_storage
+from routing.vector_stores.embedding import TextEmbedder
 from tests.integration.server_process import write_template
 
 
@@ -69,3 +73,24 @@ async def test_a_reload_goes_on_counting_where_it_was(tmp_path: Path) -> None:
     without = Runtime(distribution(tmp_path), second)
     assert without.access is None
     await second.stop()
+
+
+@pytest.mark.parametrize("work", ["batches", "vector stores"])
+async def test_work_of_a_key_that_another_process_has_just_made_is_done(
+    tmp_path: Path, work: str
+) -> None:
+    runtime = Runtime(distribution(tmp_path, server={"stored_keys": True}))
+    await runtime.start()
+    look_for = (
+        Asker(runtime).look_for if work == "batches" else TextEmbedder(runtime, None).principal
+    )
+    elsewhere = open_storage(f"sqlite:{tmp_path / 'storage.sqlite'}", [KEYS])
+    await elsewhere.start()
+    key, _ = await KeyStore(elsewhere).create(KeyGrant(name="new"))
+    assert runtime.owner(key.id) is None
+    found = await look_for(key.id)
+    assert found is not None
+    assert found.name == "new"
+    assert await look_for("key-of-nobody") is None
+    await elsewhere.stop()
+    await runtime.stop()

@@ -95,6 +95,28 @@ async def test_a_transaction_that_is_cancelled_is_undone(address: str) -> None:
         assert await names(storage) == ["b"]
 
 
+@pytest.mark.parametrize("odd", ["a\x00b", "a\ud83db"])
+async def test_what_no_text_may_hold_is_no_fault_of_the_storage(address: str, odd: str) -> None:
+    async with opened(address) as storage:
+        async with storage.transaction() as transaction:
+            await transaction.fetch(INSERT, odd, b"", 1)
+            await transaction.execute_many(INSERT, [(odd, b"", 1)])
+            await transaction.insert("things", ("name", "content", "size"), [(odd, b"", 1)])
+        assert await names(storage) == ["a\ufffdb"] * 3
+        found = "SELECT id FROM things WHERE name = ? AND size = 2"
+        assert await storage.fetch(found, odd) == []
+
+
+@pytest.mark.parametrize("size", [1 << 63, -1 << 70, 10**4000])
+async def test_a_number_beyond_64_bits_is_the_last_before_it(address: str, size: int) -> None:
+    async with opened(address) as storage:
+        assert await storage.fetch("SELECT id FROM things WHERE size = ?", size) == []
+        async with storage.transaction() as transaction:
+            await transaction.fetch(INSERT, "a", b"", size)
+        last = (1 << 63) - 1 if size > 0 else -1 << 63
+        assert await storage.fetch("SELECT size FROM things") == [(last,)]
+
+
 async def test_a_wrong_statement_is_an_error_that_names_the_storage(address: str) -> None:
     async with opened(address) as storage:
         with pytest.raises(StorageError, match=r"can't be used: .*nothing"):

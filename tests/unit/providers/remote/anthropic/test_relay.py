@@ -326,6 +326,13 @@ async def test_lines_of_one_event_are_not_taken_for_another() -> None:
     assert b'event: content_block_delta\ndata: {"type": "content_block_delta", "n": {}}\n\n' in got
 
 
+async def test_what_is_no_text_is_not_passed_on() -> None:
+    start, delta = re.split(rb"(?=event: content_block_delta)", STREAM)[:2]
+    vendor = Vendor(start + delta, delta.replace(b'"It', b'"\xff'))
+    with pytest.raises(APIError, match="not valid UTF-8"):
+        await said(await vendor.relay(message_call(stream=True)))
+
+
 async def test_nonsense_inside_of_a_stream_is_an_error() -> None:
     at = STREAM.index(b"event: content_block_stop")
     torn = b'event: content_block_delta\ndata: {"type": "content_block_delta"\n\n'

@@ -143,8 +143,9 @@ async def test_an_error_is_told_even_when_all_was_said(read: Any) -> None:
 async def test_a_web_page_is_named(read: Any) -> None:
     with pytest.raises(APIError, match="a web page instead of JSON: Log in"):
         await read(b"<html><title>Log in</title></html>")
-    with pytest.raises(APIError, match="without a single event"):
-        await read()
+    for nothing in ([], [DONE], [b": waiting\n\n", DONE]):
+        with pytest.raises(APIError, match="without a single event"):
+            await read(*nothing)
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -179,6 +180,16 @@ async def test_a_reply_that_says_nothing_is_none(read: Any, body: bytes, words: 
     with pytest.raises(APIError, match=words) as caught:
         await read(body)
     assert caught.value.status == 502
+
+
+@pytest.mark.parametrize("read", READERS)
+async def test_a_delta_may_be_called_a_message(read: Any) -> None:
+    whole = data(chunk({"content": "Hi"}, "stop").replace(b'"delta"', b'"message"'))
+    assert await read(whole, DONE) == "Hi"
+    parts = (chunk({"content": text}).replace(b'"delta"', b'"message"') for text in ("H", "i"))
+    assert await read(*map(data, parts), FINISHED.replace(b"Hi", b"")) == "Hi"
+    # Where deltas came, it is all of the reply once more.
+    assert await read(SAID, whole) == "Hi"
 
 
 @pytest.mark.parametrize("read", READERS)

@@ -68,6 +68,35 @@ def test_other_line_ends_are_understood(pieces: list[bytes]) -> None:
     assert relayed(pieces) == renamed(STREAM)
 
 
+def test_an_event_may_begin_with_a_comment() -> None:
+    commented = b"".join(b": hi\n%b\n\n" % each for each in STREAM.split(b"\n\n") if each)
+    stream = relay()
+    out = relayed([commented], stream).replace(b": hi\n", b"")
+    assert (out, stream.complete) == (renamed(STREAM), True)
+
+
+@pytest.mark.parametrize("end", [b'"delta":"g', b'"delta":"\xf0\x9f'])
+def test_an_event_that_the_end_cuts_is_not_passed_on(end: bytes) -> None:
+    begun = STREAM[: STREAM.index(b'"delta":"') + 9] + b'Hel"}\n\n'
+    cut = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta",' + end
+    stream, out = relay(), []
+    stream.push(begun + cut, out)  # type: ignore[arg-type]
+    with pytest.raises(APIError, match="makes no sense"):
+        stream.push(b"", out)  # type: ignore[arg-type]
+    assert b"".join(out).endswith(b'Hel"}\n\n')
+
+
+def test_what_is_no_text_is_not_passed_on() -> None:
+    delta = (
+        b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","d":"%b"}'
+    )
+    stream, out = relay(), []
+    stream.push(STREAM[: STREAM.index(b"event: response.content_part.done")], out)  # type: ignore[arg-type]
+    with pytest.raises(APIError, match="not valid UTF-8"):
+        stream.push(delta % b"\xff" + b"\n\n", out)  # type: ignore[arg-type]
+    assert not b"".join(out).count(b"\xff")
+
+
 def test_unknown_events_and_members_are_kept() -> None:
     odd = event("response.future.delta", delta="x", sequence_number=2)
     created = event("response.created", response={"id": "r", "model": "v", "x_big": 1.50})

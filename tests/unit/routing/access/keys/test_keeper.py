@@ -203,18 +203,46 @@ async def test_keys_that_nobody_knows_are_not_looked_for_again_and_again(
     address: str, store: KeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with keeping(address) as keeper:
-        looks = 0
+        loop, begun = asyncio.get_running_loop(), list[float]()
         read = keeper.store.list
 
-        async def counted(since: int = 0) -> list[object]:
-            nonlocal looks
-            looks += 1
+        async def noted(since: int = 0) -> list[object]:
+            begun.append(loop.time())
             return list(await read(since))
 
-        monkeypatch.setattr(keeper.store, "list", counted)
+        monkeypatch.setattr(keeper.store, "list", noted)
         await asyncio.gather(*(keeper.refresh() for _ in range(50)))
         await asyncio.gather(*(keeper.refresh() for _ in range(50)))
-        assert looks == 1
+        first, second = begun
+        assert second - first >= module.SOONEST_SECONDS
+
+
+async def test_a_key_is_known_that_was_made_after_a_look_or_while_it_went_on(
+    address: str, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keeping(address) as keeper:
+        await keeper.refresh()
+        after, _ = await store.create(GRANT)
+        await keeper.refresh()
+        assert after.digest in keeper.keys
+        reads, goes_on = asyncio.Event(), asyncio.Event()
+        read = keeper.store.list
+
+        async def slow(since: int = 0) -> list[object]:
+            found = list(await read(since))
+            reads.set()
+            await goes_on.wait()
+            return found
+
+        monkeypatch.setattr(keeper.store, "list", slow)
+        earlier = asyncio.create_task(keeper.refresh(at_once=True))
+        await reads.wait()
+        meanwhile, _ = await store.create(GRANT)
+        later = asyncio.create_task(keeper.refresh())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(earlier, later)
+        assert meanwhile.digest in keeper.keys
 
 
 RULE = Rule("key:a", Resource.budget, 2.0, "key 'a'")
