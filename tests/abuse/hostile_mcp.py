@@ -40,6 +40,9 @@ def tools(behaviour: str, cursor: str | None) -> dict[str, Any]:
     if behaviour == "wide":
         long = {"type": "object", "description": "x" * 1_000_000}
         return {"tools": [good, {**good, "name": "wide", "inputSchema": long}]}
+    if behaviour == "alternates":
+        either = {"anyOf": [{"required": ["x"]}, {"required": ["y"]}], "not": {"required": ["z"]}}
+        return {"tools": [{**good, "inputSchema": {**SCHEMA, **either}}]}
     if behaviour == "names":
         names = ["", "a b/../c\n", "x" * 5000, "💣", "good", "good"]
         return {"tools": [{**good, "name": name} for name in names]}

@@ -12,17 +12,15 @@ from mcp.types import CallToolResult, ResourceLink, TextContent, Tool
 from msgspec import Struct
 
 from llama_compat.hosted.vocabulary import HostedCall, free_name, server_tool_name
-from llama_compat.tools.python_types import parameters_schema
 from llama_compat.types import ToolDefinition
-from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import encode_json
+from routing.tools.mcp.schemas import as_vendors_take_it, is_fit
 from routing.tools.tool import Gave, ToolError
 
 if TYPE_CHECKING:
     from routing.tools.mcp.servers import MCPServer
 
 MAX_PAGES = 20
-MAX_SCHEMA_BYTES = 64 * 1024
 MAX_DESCRIPTION = 8000
 MAX_TITLE = 1000
 MAX_IMAGES_BYTES = 4 << 20
@@ -121,7 +119,7 @@ class MCPSession:
             definition = ToolDefinition(
                 free_name(server_tool_name(self._label, tool.name), taken),
                 _description(tool),
-                _schema(tool.input_schema),
+                as_vendors_take_it(tool.input_schema),
             )
             yield MCPServerTool(
                 name=tool.name,
@@ -186,7 +184,7 @@ async def _listed(client: Client, server: MCPServer, most: int) -> list[Tool]:
         tools += [
             each
             for each in page.tools
-            if server.offers(each.name) and _is_fit(each.input_schema) and not _is_task(each)
+            if server.offers(each.name) and is_fit(each.input_schema) and not _is_task(each)
         ]
         cursor = page.next_cursor
         if not cursor or len(tools) >= most:
@@ -214,24 +212,6 @@ def _annotations(tool: Tool) -> dict[str, Any] | None:
     return {
         name: each[:MAX_TITLE] if isinstance(each, str) else each for name, each in known.items()
     }
-
-
-def _is_fit(schema: Any) -> bool:
-    """Whether a schema can be given to a model: no larger and no deeper than makes sense."""
-    try:
-        encoded = encode_json(schema)
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return len(encoded) <= MAX_SCHEMA_BYTES and not is_deeper(encoded, MAX_DEPTH)
-
-
-def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's schema as vendors take it: an object's, which names no dialect of JSON Schema."""
-    known = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
-    try:
-        return parameters_schema({"properties": {}, **known, "type": "object"})
-    except (ValueError, RecursionError):
-        return {"type": "object", "properties": {}}
 
 
 def _gave(result: CallToolResult) -> Gave:
