@@ -140,16 +140,18 @@ def test_claudes_connector(serves: Served, label: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_chat_completions(client: openai.OpenAI, label: str, stream: bool) -> None:
-    """OpenAI's chat has no such tool: it is refused by its name."""
-    tool: Any = {"type": "mcp", "server_label": label, "require_approval": "never"}
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(
-            model=MODEL,
-            messages=[{"role": "user", "content": "list"}],
-            tools=[tool],
-            stream=stream,
-        )
-    assert (refused.value.param, refused.value.code) == ("tools[0].type", "invalid_value")
+    """OpenAI's chat has no such tool, and no items: its clients see what came of it alone."""
+    said: Any = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": f'{label}__get-sum {{"a": 2, "b": 3}}'}],
+        tools=[{"type": "mcp", "server_label": label, "require_approval": "never"}],  # type: ignore[list-item]
+        stream=stream,
+    )
+    if stream:
+        text = "".join(each.choices[0].delta.content or "" for each in said if each.choices)
+    else:
+        text = said.choices[0].message.content
+    assert text == "The sum of 2 and 3 is 5."
 
 
 def test_nothing_that_it_says_is_in_the_log(serves: Served) -> None:
