@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Raw, structs
 
+from llama_compat.errors import APIError
 from llama_compat.guardrails.asked.entities import EntityScanner
 from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
@@ -94,6 +95,7 @@ class Guard:
         self.verdicts: dict[tuple[str, str], int] = {}
         self._hidden = Hidden()
         self._seen: dict[tuple[Place, str, bool], str] = {}
+        self._failure: APIError | None = None
 
     @property
     def changes_replies(self) -> bool:
@@ -446,6 +448,32 @@ class Guard:
             return shown
 
         return mapped(value, "output", visit)
+
+    async def look_through(self, error: APIError) -> None:
+        """Make of an error what its client may have of it: vendors repeat in theirs what they were
+        asked. Of what is blocked its words are left out; what kind of error it is stays."""
+        if not self.changes_replies or error is self._failure:
+            return
+        self._failure = error
+        size = len(error.message) + (0 if error.vendor_body is None else len(error.vendor_body[1]))
+        try:
+            await self.off_loop(size, self._look_through, error)
+        except Blocked as stop:
+            error.message = f"What was said of it is withheld by the guardrail '{stop.check}'."
+            error.param = error.vendor_body = None
+
+    def _look_through(self, error: APIError) -> None:
+        words = {name: getattr(error, name) for name in ("message", "type", "param", "code")}
+        for name, shown in self.said(words).items():
+            setattr(error, name, shown)
+        if error.vendor_body is not None:
+            body = error.vendor_body[1]
+            try:
+                told = from_raw(Raw(body))
+            except ValueError:
+                told = body.decode(errors="replace")
+            if self.said(told) is not told:
+                error.vendor_body = None  # it is said in our words
 
 
 def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from msgspec import structs
 
+from llama_compat.errors import APIError
 from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.guard import Blocked, Guard, guarded_call
@@ -61,6 +62,9 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
         except Blocked:
             kept = [each for each in kept if isinstance(each, StreamStart)]
             kept.append(choice.blocked())
+        except APIError as error:
+            await guard.look_through(error)
+            raise
     for each in kept:
         yield each
 

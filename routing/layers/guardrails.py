@@ -155,7 +155,11 @@ class GuardrailsLayer:
                 )
             call = replace(call, may_be_relayed=False)
         request.call = replace(call, guard=guard)
-        reply = await self._next(request)
+        try:
+            reply = await self._next(request)
+        except APIError as error:
+            await guard.look_through(error)
+            raise
         body, was_relayed = reply.body, reply.translation is None and not reply.media
         if guard.changes_replies and was_relayed and call.operation.kind in _SPOKEN:
             try:
@@ -270,25 +274,29 @@ async def _look_along(
     """Make of a stream that is relayed what the client may have of it."""
     assert call.operation.withheld is not None
     stream = GuardedStream(guard, call.operation.withheld, call.fields)
-    reply.body = shown = _shown(reply.first, body, stream)
+    reply.body = shown = _shown(reply.first, body, stream, guard)
     reply.first = b""
     # A generator that has not begun would not close what it reads from.
     reply.first = await anext(shown)
 
 
 async def _shown(
-    first: bytes, body: AsyncGenerator[bytes, None], stream: GuardedStream
+    first: bytes, body: AsyncGenerator[bytes, None], stream: GuardedStream, guard: Guard
 ) -> AsyncGenerator[bytes, None]:
     """A stream as it may be shown: first what begins it, which may be nothing yet."""
     async with aclosing(body) as events:
         yield stream.push(first)
         if stream.blocked:
             return
-        async for each in events:
-            if shown := stream.push(each):
-                yield shown
-            if stream.blocked:
-                return
+        try:
+            async for each in events:
+                if shown := stream.push(each):
+                    yield shown
+                if stream.blocked:
+                    return
+        except APIError as error:
+            await guard.look_through(error)
+            raise
         if rest := stream.finish():
             yield rest
 

@@ -33,18 +33,25 @@ def vendor() -> Iterator[str]:
 
     def answer(handler: Handler) -> None:
         asked = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        failure = json.dumps({"error": {"message": f"No {CARD}, please.", "type": "odd"}})
+        if asked["messages"][0]["content"] == "fail":
+            send(handler, 422, failure.encode())
+            return
         usual = {"id": "c", "object": "chat.completion", "created": 1, "model": "theirs"}
         if not asked.get("stream"):
             choice = {"index": 0, "message": {"role": "assistant", "content": f"It is {CARD}."}}
             choice["finish_reason"] = "stop"
             send(handler, 200, json.dumps({**usual, "choices": [choice]}).encode())
             return
-        events = []
+        events: list[Any] = []
         for piece in (f"It is {CARD[:9]}", f"{CARD[9:]}.", None):
             delta = {} if piece is None else {"content": piece}
             ended = "stop" if piece is None else None
             choice = {"index": 0, "delta": delta, "finish_reason": ended}
             events.append({**usual, "object": "chat.completion.chunk", "choices": [choice]})
+        if asked["messages"][0]["content"] == "break":
+            events = [{**events[0], "choices": [{"index": 0, "delta": {"content": "It is "}}]}]
+            events.append(json.loads(failure))
         said = "".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n"
         send(handler, 200, said.encode(), "text/event-stream")
 
@@ -84,20 +91,7 @@ async def runtime(vendor: str, tmp_path: Path) -> AsyncIterator[Runtime]:
 async def test_every_verdict_is_told(runtime: Runtime, operation: Operation, stream: bool) -> None:
     for place in PLACES:
         for mode in MODES:
-            fields = parse_fields(
-                json.dumps(
-                    {
-                        "model": f"{place}-{mode}",
-                        "messages": [{"role": "user", "content": f"{CARD}!"}],
-                        "max_tokens": 50,
-                        "stream": stream,
-                    }
-                ).encode()
-            )
-            request = Request(operation, "req-1", None)
-            request.asks(fields, operation.look(fields, {}))
-            runtime.begin(request)
-            runtime.route(request)
+            request = asked(runtime, operation, f"{place}-{mode}", f"{CARD}!", stream=stream)
             headers, said = await answered(runtime, request)
             assert request.told_verdicts == f"cards-{mode}:{mode}"
             assert (said is None) == (place == "input" and mode == "block")
@@ -108,11 +102,45 @@ async def test_every_verdict_is_told(runtime: Runtime, operation: Operation, str
             request.end()
 
 
-async def answered(runtime: Runtime, request: Request) -> tuple[dict[str, str], str | None]:
+@pytest.mark.parametrize(("how", "stream"), [("fail", False), ("fail", True), ("break", True)])
+@pytest.mark.parametrize("operation", [CHAT, MESSAGES], ids=["relayed", "translated"])
+async def test_what_a_vendor_s_errors_say_is_looked_through(
+    runtime: Runtime, operation: Operation, how: str, stream: bool
+) -> None:
+    for mode in MODES:
+        request = asked(runtime, operation, f"output-{mode}", how, stream=stream)
+        with pytest.raises(APIError) as caught:
+            await answered(runtime, request, raises=True)
+        error = caught.value
+        told = str((error.message, error.vendor_body))
+        assert (CARD in told) == (mode == "monitor")
+        assert ("<CARD_1>" in told) == (mode == "redact")
+        assert request.told_verdicts == f"cards-{mode}:{mode}"
+        assert how == "break" or error.status == 422
+        request.end()
+
+
+def asked(
+    runtime: Runtime, operation: Operation, model: str, text: str, *, stream: bool
+) -> Request:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 50}
+    fields = parse_fields(json.dumps({**body, "stream": stream}).encode())
+    request = Request(operation, "req-1", None)
+    request.asks(fields, operation.look(fields, {}))
+    runtime.begin(request)
+    runtime.route(request)
+    return request
+
+
+async def answered(
+    runtime: Runtime, request: Request, *, raises: bool = False
+) -> tuple[dict[str, str], str | None]:
     """The headers and the body of the reply; no body where it is refused."""
     try:
         reply = await runtime.answer(request)
     except APIError as refused:
+        if raises:
+            raise
         return {}, None if refused.code == "content_filter" else refused.message
     if isinstance(reply.body, bytes):
         said = reply.body
