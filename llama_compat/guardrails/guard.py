@@ -346,13 +346,19 @@ class Guard:
             return self.text(place, text, is_said=(place, text) in spoken)
 
         changed: dict[str, Raw] = {}
+        renamed: dict[str, str] = {}
         for name, raw in fields.items():
+            shown = self._word("input", name)
+            if shown != name:
+                renamed[name] = shown
             value = from_raw(raw)
             if name in _PROMPTS and not is_text(value):
                 self.undecided("input")
             new = mapped(value, "input", visit, name)
             if new is not value or has_twins(bytes(raw), value):
                 changed[name] = to_raw(new)
+        if renamed:
+            return {renamed.get(name, name): changed.get(name, fields[name]) for name in fields}
         return {**fields, **changed} if changed else fields
 
     def requests(

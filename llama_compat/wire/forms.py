@@ -9,10 +9,10 @@ model by another reading.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -114,6 +114,17 @@ class Form(Struct, frozen=True):
             return self.body[part.begin : part.end].decode()
         except UnicodeDecodeError:
             raise _invalid(f"'{part.name[:100]}' is not text in UTF-8", part.name) from None
+
+    def with_file_names(self, names: Mapping[str, Iterable[str]]) -> Form:
+        """The same form, whose files are called otherwise: those of a member, in their order."""
+        others = {name: iter(each) for name, each in names.items()}
+        parts = (
+            each
+            if each.file is None or each.name not in others
+            else structs.replace(each, file=next(others[each.name], each.file))
+            for each in self.parts
+        )
+        return structs.replace(self, parts=tuple(parts))
 
     def render(self, changed: Mapping[str, str], left_out: Collection[str] = ()) -> bytes:
         """The same form, with other texts for the members in `changed`, and some left out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ from llama_compat.wire.json_fields import from_raw, to_raw
 from routing.layers.asking import Asking
 from routing.models import Route
 from routing.request import Handler, Request
+
+if TYPE_CHECKING:
+    from llama_compat.wire.forms import Form
 
 _SPOKEN = frozenset({"chat", "completion", "transcription", "image"})
 """Kinds of calls in whose replies there is text."""
@@ -318,14 +321,38 @@ def _asked(call: Call, guard: Guard) -> Call:
     relayed = None if call.relayed is None else guard.fields(call.relayed, spoken)
     form = call.form
     if form is not None and fields is not call.fields:
-        from llama_compat.wire.forms import parse_form
-
-        texts = {name: from_raw(raw) for name, raw in fields.items() if raw != call.fields[name]}
-        for name, text in texts.items():
-            if not isinstance(text, str):
-                raise unsupported_parameter(name, "", "a guardrail can't hide a part of it")
-        form = parse_form(form.render(texts), form.content_type)
+        form = _changed(form, call.fields, fields)
     return replace(call, fields=fields, relayed=relayed, form=form)
+
+
+def _changed(form: Form, old: Mapping[str, Raw], new: Mapping[str, Raw]) -> Form:
+    """A form with what is to be in the place of texts in it, and of the names of its files.
+
+    Raises:
+        APIError: 400, a text is one of several, of which one can't be told from the others.
+    """
+    from llama_compat.wire.forms import parse_form
+
+    texts: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
+    named = {part.name for part in form.parts if part.file is not None}
+    for name, raw in new.items():
+        if raw == old.get(name):
+            continue
+        value = from_raw(raw)
+        if name in named:
+            files[name] = value if isinstance(value, list) else [value]
+        elif isinstance(value, str):
+            texts[name] = value
+        if name not in old or (name in files) == (name in texts) or _is_mixed(form, name):
+            raise unsupported_parameter(name, "", "a guardrail can't hide a part of it")
+    form = form.with_file_names(files)
+    return parse_form(form.render(texts), form.content_type)
+
+
+def _is_mixed(form: Form, name: str) -> bool:
+    """Whether a member is a text as well as a file."""
+    return len({part.file is None for part in form.parts if part.name == name}) > 1
 
 
 async def _ask_about(body: bytes, guard: Guard) -> None:

@@ -11,12 +11,18 @@ import pytest
 
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai.media.operations import TRANSCRIPTIONS
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution import load_distribution
 from llama_compat.errors import APIError
-from llama_compat.exchange import GUARDRAILS_HEADER
+from llama_compat.exchange import GUARDRAILS_HEADER, Call
+from llama_compat.guardrails.checks import Checks
+from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.settings import CheckSettings, Mode
+from llama_compat.wire.forms import parse_form
 from llama_compat.wire.json_fields import parse_fields
 from providers.registry import config_model
+from routing.layers.guardrails import _asked
 from routing.request import Request
 from routing.runtime import Runtime
 from tests.integration.server_process import write_template
@@ -149,3 +155,35 @@ async def answered(
     await reply.aclose()
     request.was_read(reply)
     return dict(reply.headers), said.decode()
+
+
+TRACK = b"RIFF\x00\xff\r\n 4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize("files", [["a.wav"], [f"{CARD}.wav"], [f"{CARD}.wav", "b.wav"]])
+def test_files_of_a_form_stay_and_their_names_are_looked_through(files: list[str]) -> None:
+    boundary = b"--X\r\nContent-Disposition: form-data; name="
+    parts = [b'"file"; filename="%b"\r\n\r\n%b' % (each.encode(), TRACK) for each in files]
+    parts.append(b'"prompt"\r\n\r\nNot %b.' % CARD.encode())
+    body = b"".join(boundary + part + b"\r\n" for part in parts) + b"--X--\r\n"
+    form = parse_form(body, "multipart/form-data; boundary=X")
+    guard = Guard(Checks([CheckSettings(name="c", patterns=("cards",), mode="redact")]))
+    call = Call(TRANSCRIPTIONS, form.fields(), "m", False, "req-1", form=form)
+    sent = _asked(call, guard).form
+    assert sent is not None
+    assert bytes(sent.fields()["prompt"]) == b'"Not <CARD_1>."'
+    shown = [each.replace(CARD, "<CARD_1>") for each in files]
+    assert [part.file for part in sent.parts[:-1]] == shown
+    assert [sent.body[part.begin : part.end] for part in sent.parts[:-1]] == [TRACK] * len(files)
+
+
+def test_names_that_nobody_knows_are_looked_through() -> None:
+    fields = parse_fields(json.dumps({"model": "m", CARD: 1, "messages": []}).encode())
+    modes: tuple[Mode, ...] = ("redact", "block")
+    for mode in modes:
+        guard = Guard(Checks([CheckSettings(name="c", patterns=("cards",), mode=mode)]))
+        if mode == "redact":
+            assert list(guard.fields(fields)) == ["model", "<CARD_1>", "messages"]
+        else:
+            with pytest.raises(Blocked):
+                guard.fields(fields)
