@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from llama_compat.hosted.vocabulary import MAX_NAME, free_name
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import encode_json
 
 MAX_BYTES = 64 * 1024
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
+"""What Anthropic refuses in the names of arguments, and with them the whole request: "Property keys
+should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (https://github.com/twilio-labs/mcp/issues/56)."""
 
 _UNNAMED = ("$schema", "$id")
 _ALL, _EITHER = ("allOf",), ("anyOf", "oneOf")
@@ -31,18 +38,50 @@ def is_fit(schema: Any) -> bool:
     return len(encoded) <= MAX_BYTES and not is_deeper(encoded, MAX_DEPTH)
 
 
-def as_vendors_take_it(schema: Mapping[str, Any]) -> Schema:
+class ModelSchema(NamedTuple):
+    """What a model is told of a tool's arguments.
+
+    Attributes:
+        schema: theirs.
+        names: of those that it knows by another name than the tool's server, the server's.
+    """
+
+    schema: Schema
+    names: Mapping[str, str]
+
+    def told_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What a model gives, as the server knows it."""
+        return {self.names.get(name, name): value for name, value in arguments.items()}
+
+
+def as_vendors_take_it(schema: Mapping[str, Any]) -> ModelSchema:
     """A tool's schema as an object's, which names no dialect of JSON Schema and has no alternatives
-    at its top.
+    at its top, nor names there that Anthropic refuses.
 
     What may be given in any of the alternatives may be given, and has to be what all of them ask
     for. Which go together only the tool's server knows, which says so where they don't.
     """
     try:
         flat = _Folding(schema).folded(schema)
-        return parameters_schema({"properties": {}, **flat, "type": "object"})
+        whole = parameters_schema({"properties": {}, **flat, "type": "object"})
     except (ValueError, RecursionError):
-        return {"type": "object", "properties": {}}
+        return ModelSchema({"type": "object", "properties": {}}, {})
+    names = _fit_names(whole["properties"])
+    if not names:
+        return ModelSchema(whole, {})
+    whole["properties"] = {names.get(name, name): v for name, v in whole["properties"].items()}
+    if "required" in whole:
+        whole["required"] = [names.get(name, name) for name in whole["required"]]
+    return ModelSchema(whole, {fit: name for name, fit in names.items()})
+
+
+def _fit_names(properties: Mapping[str, Any]) -> dict[str, str]:
+    """The names that can't be, as what each is called instead."""
+    taken = {name for name in properties if _NAME.fullmatch(name)}
+    others = (name for name in properties if name not in taken)
+    return {
+        name: free_name(_UNNAMEABLE.sub("_", name)[:MAX_NAME] or "_", taken) for name in [*others]
+    }
 
 
 class _Folding:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from llama_compat.hosted.vocabulary import HostedCall, free_name, server_tool_name
 from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_fields import encode_json
-from routing.tools.mcp.schemas import as_vendors_take_it, is_fit
+from routing.tools.mcp.schemas import ModelSchema, as_vendors_take_it, is_fit
 from routing.tools.tool import Gave, ToolError
 
 if TYPE_CHECKING:
@@ -116,10 +116,11 @@ class MCPSession:
     def tools(self, taken: set[str]) -> Iterator[MCPServerTool]:
         """Its tools, under names that are not in `taken`, where they are from then on."""
         for tool in self._tools:
+            told = as_vendors_take_it(tool.input_schema)
             definition = ToolDefinition(
                 free_name(server_tool_name(self._label, tool.name), taken),
                 _description(tool),
-                as_vendors_take_it(tool.input_schema),
+                told.schema,
             )
             yield MCPServerTool(
                 name=tool.name,
@@ -127,6 +128,7 @@ class MCPSession:
                 definition=definition,
                 asks=self._server.asks(tool.name),
                 session=self,
+                told=told,
             )
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Gave:
@@ -155,6 +157,7 @@ class MCPServerTool(Struct, frozen=True):
     definition: ToolDefinition
     asks: bool
     session: MCPSession
+    told: ModelSchema
     kind: Literal["mcp"] = "mcp"
 
     async def run(self, arguments: Mapping[str, Any]) -> Gave:
@@ -163,7 +166,7 @@ class MCPServerTool(Struct, frozen=True):
         Raises:
             ToolError: the server is gone, or fails.
         """
-        return await self.session.call(self.name, arguments)
+        return await self.session.call(self.name, self.told.told_server(arguments))
 
 
 def _ended(server: MCPServer) -> str:

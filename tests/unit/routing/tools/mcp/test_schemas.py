@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -61,7 +62,9 @@ def with_properties(**properties: Any) -> dict[str, Any]:
 def test_nothing_stands_at_the_top_that_vendors_refuse(
     schema: dict[str, Any], properties: dict[str, Any], required: list[str]
 ) -> None:
-    flat = as_vendors_take_it({"$schema": "https://json-schema.org/draft-07/schema#", **schema})
+    dialect = {"$schema": "https://json-schema.org/draft-07/schema#"}
+    flat, names = as_vendors_take_it({**dialect, **schema})
+    assert names == {}
     assert not REFUSED & set(flat)
     assert flat["type"] == "object"
     assert flat["properties"] == properties
@@ -71,15 +74,32 @@ def test_nothing_stands_at_the_top_that_vendors_refuse(
 def test_what_is_below_stays() -> None:
     below = {"anyOf": [TEXT, {"type": "null"}], "not": {"const": ""}}
     schema = {**with_properties(a=below), "$defs": {"b": TEXT}, "additionalProperties": False}
-    assert as_vendors_take_it(schema) == schema
+    assert as_vendors_take_it(schema) == (schema, {})
 
 
 def test_names_that_go_in_circles_end() -> None:
     circle = {"anyOf": [{"$ref": "#/$defs/n1"}] * 2}
     names = {f"n{n}": {"anyOf": [{"$ref": f"#/$defs/n{n % 40 + 1}"}] * 2} for n in range(1, 41)}
     names["n40"]["properties"] = {"a": TEXT}  # type: ignore[assignment]
-    flat = as_vendors_take_it({**circle, "$defs": names})
+    flat, _ = as_vendors_take_it({**circle, "$defs": names})
     assert flat["properties"] == {"a": TEXT}
+
+
+def test_names_that_vendors_refuse_are_others_for_the_model_alone() -> None:
+    odd = ["From<", "From>", "From_", "$top", "naïve", "", "x" * 70, "x" * 64, "a.b-c"]
+    told = as_vendors_take_it(
+        {"properties": dict.fromkeys(odd, TEXT), "required": ["From>", "a.b-c"]}
+    )
+    shown = list(told.schema["properties"])
+    assert len(set(shown)) == len(odd)
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", each) for each in shown)
+    assert {"From_", "x" * 64, "a.b-c"} <= set(shown)
+    assert told.schema["required"] == [shown[1], "a.b-c"]
+    given = {name: place for place, name in enumerate(shown)}
+    assert told.told_server({**given, "more": 1}) == {
+        **{name: place for place, name in enumerate(odd)},
+        "more": 1,
+    }
 
 
 def test_what_no_model_could_be_given() -> None:
