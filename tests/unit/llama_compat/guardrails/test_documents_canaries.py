@@ -27,9 +27,11 @@ import google.genai.types
 import ollama
 import ollama._types
 import openai.types
+import openai.types.audio
 import openai.types.chat
 import openai.types.chat.completion_create_params
 import openai.types.completion_create_params
+import openai.types.image_generate_params
 import openai.types.responses
 import openai.types.responses.response_create_params
 import pytest
@@ -52,6 +54,10 @@ REQUESTS = {
     "responses": openai.types.responses.response_create_params.ResponseCreateParamsNonStreaming,
     "embeddings": openai.types.EmbeddingCreateParams,
     "moderations": openai.types.ModerationCreateParams,
+    "images": openai.types.image_generate_params.ImageGenerateParamsNonStreaming,
+    "speech": openai.types.audio.SpeechCreateParams,
+    "input_tokens": openai.types.responses.InputTokenCountParams,
+    "compact": openai.types.responses.ResponseCompactParams,
     "messages": anthropic.types.message_create_params.MessageCreateParamsNonStreaming,
     "count_tokens": anthropic.types.MessageCountTokensParams,
     "gemini": google.genai.types.Content,
@@ -59,6 +65,7 @@ REQUESTS = {
     "interactions": google.genai.interactions.CreateModelInteractionParam,
     "ollama_chat": ollama._types.ChatRequest,
     "ollama_generate": ollama._types.GenerateRequest,
+    "ollama_embed": ollama._types.EmbedRequest,
 }
 
 REPLIES = {
@@ -70,6 +77,10 @@ REPLIES = {
     "interactions": google.genai.interactions.Interaction,
     "ollama_chat": ollama.ChatResponse,
     "ollama_generate": ollama.GenerateResponse,
+    "transcriptions": openai.types.audio.TranscriptionVerbose,
+    "diarized": openai.types.audio.TranscriptionDiarized,
+    "images": openai.types.ImagesResponse,
+    "compact": openai.types.responses.CompactedResponse,
 }
 
 
