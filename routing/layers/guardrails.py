@@ -44,7 +44,7 @@ from routing.request import Handler, Request
 if TYPE_CHECKING:
     from llama_compat.wire.forms import Form
 
-_SPOKEN = frozenset({"chat", "completion", "transcription", "image"})
+_SPOKEN = frozenset({"chat", "completion", "rerank", "transcription", "image"})
 """Kinds of calls in whose replies there is text."""
 
 
@@ -400,7 +400,7 @@ def _withheld(call: Call, usage: Usage, stop: Blocked) -> bytes:
     Raises:
         APIError: the API has none.
     """
-    if call.operation.capability:
+    if call.operation.capability or call.operation.kind == "rerank":
         raise blocked(stop.check)
     try:
         translation = cast(Translation, call.operation.parse(decoded(call), call.model))

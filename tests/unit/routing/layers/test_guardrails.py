@@ -13,6 +13,7 @@ from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.media.operations import TRANSCRIPTIONS
 from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.distribution import load_distribution
 from llama_compat.errors import APIError
 from llama_compat.exchange import GUARDRAILS_HEADER, Call
@@ -20,7 +21,7 @@ from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.settings import CheckSettings, Mode
 from llama_compat.wire.forms import parse_form
-from llama_compat.wire.json_fields import parse_fields
+from llama_compat.wire.json_fields import JSONFields, parse_fields
 from providers.registry import config_model
 from routing.layers.guardrails import _asked
 from routing.request import Request
@@ -39,6 +40,10 @@ def vendor() -> Iterator[str]:
 
     def answer(handler: Handler) -> None:
         asked = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        if "documents" in asked:
+            found = {"index": 0, "relevance_score": 0.5, "document": {"text": f"It is {CARD}."}}
+            send(handler, 200, json.dumps({"id": "1", "results": [found]}).encode())
+            return
         failure = json.dumps({"error": {"message": f"No {CARD}, please.", "type": "odd"}})
         if asked["messages"][0]["content"] == "fail":
             send(handler, 422, failure.encode())
@@ -126,11 +131,26 @@ async def test_what_a_vendor_s_errors_say_is_looked_through(
         request.end()
 
 
+async def test_documents_of_a_reranked_list_are_looked_through(runtime: Runtime) -> None:
+    for mode in MODES:
+        body = {"model": f"output-{mode}", "query": "?", "documents": ["a"]}
+        fields = parse_fields(json.dumps({**body, "return_documents": True}).encode())
+        _, said = await answered(runtime, begun(runtime, RERANK, fields))
+        assert (said is None) == (mode == "block")
+        if said is not None:
+            assert (CARD in said) == (mode == "monitor")
+            assert ("<CARD_1>" in said) == (mode == "redact")
+
+
 def asked(
     runtime: Runtime, operation: Operation, model: str, text: str, *, stream: bool
 ) -> Request:
     body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 50}
     fields = parse_fields(json.dumps({**body, "stream": stream}).encode())
+    return begun(runtime, operation, fields)
+
+
+def begun(runtime: Runtime, operation: Operation, fields: JSONFields) -> Request:
     request = Request(operation, "req-1", None)
     request.asks(fields, operation.look(fields, {}))
     runtime.begin(request)
