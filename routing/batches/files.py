@@ -20,6 +20,7 @@ from routing.batches.contents import Contents, ContentWriter, contents_of
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
 from routing.storage.outage import unavailable as store_unavailable
+from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 
 log = logging.getLogger(__name__)
@@ -206,38 +207,44 @@ class FileStore:
             raise file_not_found(file_id)
         return StoredFile(*rows[0])
 
-    async def list(
-        self, owner: str, *, purpose: str | None, after: str | None, limit: int, ascending: bool
-    ) -> list[StoredFile]:
-        """Up to `limit` files of the owner, one after the other by age.
+    async def page(
+        self,
+        owner: str,
+        *,
+        purpose: str | None,
+        cursor: Cursor | None,
+        limit: int,
+        ascending: bool,
+    ) -> tuple[list[StoredFile], bool]:
+        """Up to `limit` files of the owner by age, and whether there are more.
 
         Args:
             owner: the id of a key.
             purpose: only those for this.
-            after: those that follow the one with this id.
+            cursor: beside which file they are.
             limit: how many.
             ascending: the oldest first.
 
         Raises:
-            APIError: 404, there is no file `after`; 503.
+            APIError: 404, there is no such file; 503.
         """
         condition, values = f"{_THERE} AND purpose <> ?", [owner, self._clock(), HIDDEN]
         if purpose is not None:
             condition, values = f"{condition} AND purpose = ?", [*values, purpose]
-        if after is not None:
-            last = await self.get(owner, after)
-            sign = ">" if ascending else "<"
-            condition += f" AND (created {sign} ? OR (created = ? AND id {sign} ?))"
-            values += [last.created, last.created, last.id]
-        order = "ASC" if ascending else "DESC"
+        place = None
+        if cursor is not None:
+            beside = await self.get(owner, cursor.row)
+            place = PageStart(beside.created, beside.id, cursor.backwards)
         with unavailable():
-            rows = await self.storage.fetch(
-                f"SELECT {_COLUMNS} FROM files WHERE {condition}"
-                f" ORDER BY created {order}, id {order} LIMIT ?",
-                *values,
-                limit,
+            rows, more = await page_of(
+                self.storage,
+                f"SELECT {_COLUMNS} FROM files WHERE {condition}",
+                values,
+                limit=limit,
+                ascending=ascending,
+                place=place,
             )
-        return [StoredFile(*row) for row in rows]
+        return [StoredFile(*row) for row in rows], more
 
     async def content(self, file_id: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """What is in a file, piece by piece.

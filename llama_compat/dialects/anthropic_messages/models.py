@@ -64,11 +64,21 @@ def render_models(models: Sequence[ModelInfo], query: Mapping[str, str]) -> dict
     else:
         page = models[:limit]
         has_more = limit < len(models)
+    return render_page([render_model(model) for model in page], more=has_more)
+
+
+def render_page(shown: Sequence[Mapping[str, Any]], *, more: bool) -> dict[str, Any]:
+    """A page of a list of Anthropic's API.
+
+    Args:
+        shown: its objects, each of which has its `id`.
+        more: whether the list goes on behind them, the way that it is read.
+    """
     return {
-        "data": [render_model(model) for model in page],
-        "has_more": has_more,
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
+        "data": list(shown),
+        "has_more": more,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
     }
 
 

@@ -28,7 +28,9 @@ from routing.batches.files import (
     file_too_large,
 )
 from routing.ingress.body import is_longer, part_in
+from routing.ingress.paging import list_page
 from routing.runtime import runtime_of
+from routing.storage.pages import cursor_of
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -145,21 +147,14 @@ async def list_files(
     order: Literal["asc", "desc"] = "desc",
 ) -> dict[str, Any]:
     """The files of the key that asks."""
-    files = await files_of(request).list(
+    files, more = await files_of(request).page(
         request.scope["principal"].id,
         purpose=purpose,
-        after=after,
-        limit=limit + 1,
+        cursor=cursor_of(after),
+        limit=limit,
         ascending=order == "asc",
     )
-    page = files[:limit]
-    return {
-        "object": "list",
-        "data": [file.shown() for file in page],
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
-        "has_more": len(files) > limit,
-    }
+    return list_page([file.shown() for file in files], more=more)
 
 
 async def _found(request: Request, file_id: str) -> StoredFile:

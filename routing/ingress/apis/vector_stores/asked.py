@@ -266,14 +266,3 @@ def sought(values: Mapping[str, Any]) -> FileQuery:
 
 def _texts(queries: Sequence[str]) -> list[str]:
     return [each.replace("\x00", " ") for each in queries]
-
-
-def page(shown: Sequence[Mapping[str, Any]], *, more: bool) -> dict[str, Any]:
-    """A list as OpenAI's API shows it."""
-    return {
-        "object": "list",
-        "data": list(shown),
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": more,
-    }

@@ -12,6 +12,7 @@ import pytest
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
 from routing.batches.files import BATCH_SECONDS, FileStore, StoredFile, expiry_of
+from routing.storage.pages import Cursor
 
 
 class Clock:
@@ -59,8 +60,8 @@ async def test_a_file_is_its_keys_alone(tmp_path: Path, address: str) -> None:
             with pytest.raises(APIError) as caught:
                 await attempt
             assert (caught.value.status, caught.value.code) == (404, "file_not_found")
-        listing = {"purpose": None, "after": None, "limit": 10, "ascending": True}
-        assert await store.list("key-b", **listing) == []  # type: ignore[arg-type]
+        listing = {"purpose": None, "cursor": None, "limit": 10, "ascending": True}
+        assert await store.page("key-b", **listing) == ([], False)  # type: ignore[arg-type]
         await store.delete("key-a", mine.id)
         with pytest.raises(APIError):
             await store.get("key-a", mine.id)
@@ -76,16 +77,17 @@ async def test_they_are_listed_page_by_page(tmp_path: Path, address: str) -> Non
             clock.now += 1
         for ascending in (True, False):
             found: list[str] = []
-            after = None
-            while page := await store.list(
-                "k", purpose=None, after=after, limit=2, ascending=ascending
-            ):
+            more, cursor = True, None
+            while more:
+                page, more = await store.page(
+                    "k", purpose=None, cursor=cursor, limit=2, ascending=ascending
+                )
                 found += [each.id for each in page]
-                after = found[-1]
+                cursor = Cursor(found[-1], backwards=False)
             assert sorted(found) == sorted(made)
             ages = [made.index(each) // 2 for each in found]
             assert ages == sorted(ages, reverse=not ascending)
-        of_batches = await store.list("k", purpose="batch", after=None, limit=9, ascending=True)
+        of_batches, _ = await store.page("k", purpose="batch", cursor=None, limit=9, ascending=True)
         assert [each.id for each in of_batches] == made[1::2]
 
 
