@@ -294,6 +294,18 @@ class FileStore:
                 await transaction.fetch("DELETE FROM files WHERE id = ?", file_id)
         await self.remove(file_id)
 
+    async def delete_if_there(self, owner: str, file_id: str) -> None:
+        """Forget a file that may be forgotten by now.
+
+        Raises:
+            APIError: 409, a batch is reading it; 503.
+        """
+        try:
+            await self.delete(owner, file_id)
+        except APIError as error:
+            if error.status != 404:
+                raise
+
     async def remove(self, file_id: str) -> None:
         """Remove the content of a file that nobody can find any more."""
         try:

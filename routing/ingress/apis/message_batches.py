@@ -228,7 +228,7 @@ async def delete_message_batch(request: Request, message_batch_id: str) -> Respo
         )
     for file_id in (job.input_file, job.output_file):
         if file_id is not None:
-            await worker.files.delete(job.owner, file_id)
+            await worker.files.delete_if_there(job.owner, file_id)
     return _answer(request, {"id": job.id, "type": "message_batch_deleted"})
 
 
