@@ -252,11 +252,11 @@ class FileStore:
         Raises:
             APIError: 503, it can't be read.
         """
-        with _unreadable():
+        with unreadable():
             file: BinaryIO = await asyncio.to_thread(self._contents.open, file_id, offset)
         try:
             while True:
-                with _unreadable():
+                with unreadable():
                     piece = await asyncio.to_thread(file.read, PIECE_BYTES)
                 if not piece:
                     return
@@ -270,7 +270,7 @@ class FileStore:
         Raises:
             APIError: 503, it can't be read.
         """
-        with _unreadable():
+        with unreadable():
             return await asyncio.to_thread(self._contents.open, file_id)
 
     # Forgetting -----------------------------------------------------------------------------------
@@ -504,4 +504,5 @@ def _unusable(what: str, done: str) -> Iterator[None]:
 
 
 _unwritable = partial(_unusable, "a file", "written")
-_unreadable = partial(_unusable, "what is in a file", "read")
+unreadable = partial(_unusable, "what is in a file", "read")
+"""Where the content of a file is read: as `unavailable`."""
