@@ -226,6 +226,21 @@ async def test_what_is_larger_than_all_of_the_store_takes_nobodys_place(
     assert not await is_kept(store, "r2")
 
 
+async def test_what_runs_and_becomes_larger_than_all_of_the_store_takes_nobodys_place_either(
+    store: ResponseStore, clock: Clock
+) -> None:
+    await save(store, "resp_1")
+    await save(store, "resp_2", status="in_progress", background=True)
+    clock.now += 1
+    await save(store, "resp_3")
+    await store.complete(response("resp_2", "x" * 5000, background=True))
+    for kept in ("resp_1", "resp_3"):
+        assert (await store.get(OWNER, kept)).response["status"] == "completed"
+    failed = (await store.get(OWNER, "resp_2")).response
+    assert (failed["status"], failed["output"]) == ("failed", [])
+    assert "max_bytes" in failed["error"]["message"]
+
+
 async def test_a_caller_that_leaves_does_not_stop_the_keeping(store: ResponseStore) -> None:
     saving = asyncio.create_task(save(store, "r1"))
     await asyncio.sleep(0)
