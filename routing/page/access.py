@@ -171,7 +171,10 @@ async def _keys(runtime: Runtime, now: float) -> list[dict[str, Any]]:
 
 
 def _shown(stored: StoredKey, runtime: Runtime, now: float) -> dict[str, Any]:
-    return {"source": "stored", "state": _state(stored.key(), runtime, now), **stored.shown()}
+    state = _state(stored.key(), runtime, now)
+    if not stored.is_readable and stored.revoked is None:
+        state = "unreadable"
+    return {"source": "stored", "state": state, **stored.shown()}
 
 
 def _shown_of_template(key: Key, runtime: Runtime, now: float) -> dict[str, Any]:
