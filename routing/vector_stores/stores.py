@@ -200,8 +200,6 @@ class StoreTable:
         Raises:
             APIError: 503.
         """
-        # PostgreSQL takes no text with it.
-        store_ids = [each for each in store_ids if "\x00" not in each]
         if not store_ids:
             return []
         marks = ", ".join("?" * len(store_ids))

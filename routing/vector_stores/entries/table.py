@@ -146,7 +146,7 @@ class Entries:
                 f"SELECT {_COLUMNS} FROM vector_store_files"
                 " WHERE store = ? AND file = ? AND status <> 'deleted'",
                 store_id,
-                file_id.replace("\x00", ""),
+                file_id,
             )
         if not rows:
             raise entry_not_found(store_id, file_id)

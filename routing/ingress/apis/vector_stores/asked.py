@@ -201,7 +201,7 @@ async def added_file(
     file = await files.get(owner, file_id)
     if file.purpose == HIDDEN:
         raise file_not_found(file_id)
-    return AddedFile(file.id, file.filename.replace("\x00", ""), attributes, size, overlap)
+    return AddedFile(file.id, file.filename, attributes, size, overlap)
 
 
 def _chunking(value: Any, path: str, settings: VectorStoresSettings) -> tuple[int, int]:

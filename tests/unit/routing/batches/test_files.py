@@ -68,6 +68,16 @@ async def test_a_file_is_its_keys_alone(tmp_path: Path, address: str) -> None:
     assert list((tmp_path / "files").iterdir()) == []
 
 
+async def test_names_are_any_that_clients_send(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        for file_id in ("file-\x00", "file-\ud800"):
+            with pytest.raises(APIError) as caught:
+                await store.get("key-a", file_id)
+            assert (caught.value.status, caught.value.code) == (404, "file_not_found")
+        kept = await put(store, "key-a", name="a\x00b.txt")
+        assert (await store.get("key-a", kept.id)).filename == "a\ufffdb.txt"
+
+
 async def test_they_are_listed_page_by_page(tmp_path: Path, address: str) -> None:
     clock = Clock()
     async with opened(tmp_path, address, clock) as store:
