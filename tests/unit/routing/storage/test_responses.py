@@ -189,6 +189,13 @@ async def test_items_are_found_by_their_ids(store: ResponseStore) -> None:
     assert found == {"msg_r1": response("r1")["output"][0], "in_r1": asked("r1")[0]}
 
 
+async def test_items_have_any_ids_that_clients_send(store: ResponseStore) -> None:
+    item = {"id": "in_\x00", "type": "message", "role": "user", "content": "what?"}
+    await store.save(OWNER, response("resp_1"), [item])
+    assert (await store.get(OWNER, "resp_1")).input == [item]
+    assert await code_of(store.get(OWNER, "resp_\x00")) == (404, "response_not_found")
+
+
 async def test_what_is_too_old_is_gone_at_once_and_its_bytes_with_the_next(
     store: ResponseStore, clock: Clock
 ) -> None:
