@@ -190,8 +190,8 @@ class FileStore:
 
     # Reading --------------------------------------------------------------------------------------
 
-    async def get(self, owner: str, file_id: str) -> StoredFile:
-        """A file.
+    async def get(self, owner: str, file_id: str, *, hidden: bool = False) -> StoredFile:
+        """A file; a `HIDDEN` one only for who asks for those.
 
         Raises:
             APIError: 404, the owner has none of this id; 503.
@@ -203,9 +203,10 @@ class FileStore:
                 owner,
                 self._clock(),
             )
-        if not rows:
+        file = StoredFile(*rows[0]) if rows else None
+        if file is None or (file.purpose == HIDDEN and not hidden):
             raise file_not_found(file_id)
-        return StoredFile(*rows[0])
+        return file
 
     async def page(
         self,
@@ -275,13 +276,13 @@ class FileStore:
 
     # Forgetting -----------------------------------------------------------------------------------
 
-    async def delete(self, owner: str, file_id: str) -> None:
-        """Forget a file.
+    async def delete(self, owner: str, file_id: str, *, hidden: bool = False) -> None:
+        """Forget a file; as `get`.
 
         Raises:
             APIError: 404, the owner has none of this id; 409, a batch is reading it; 503.
         """
-        await self.get(owner, file_id)
+        await self.get(owner, file_id, hidden=hidden)
         with unavailable():
             async with self.storage.transaction() as transaction:
                 if await transaction.fetch(f"{_IN_USE} ?", file_id):
@@ -294,14 +295,14 @@ class FileStore:
                 await transaction.fetch("DELETE FROM files WHERE id = ?", file_id)
         await self.remove(file_id)
 
-    async def delete_if_there(self, owner: str, file_id: str) -> None:
-        """Forget a file that may be forgotten by now.
+    async def delete_hidden(self, owner: str, file_id: str) -> None:
+        """Forget a file that no client knows, and that may be forgotten by now.
 
         Raises:
             APIError: 409, a batch is reading it; 503.
         """
         try:
-            await self.delete(owner, file_id)
+            await self.delete(owner, file_id, hidden=True)
         except APIError as error:
             if error.status != 404:
                 raise

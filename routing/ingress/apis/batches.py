@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.wire.json_fields import JSONFields, from_raw
-from routing.batches.files import EXPIRES_SECONDS, FileStore, file_not_found, unavailable
+from routing.batches.files import EXPIRES_SECONDS, FileStore, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
@@ -120,8 +120,6 @@ async def _ordered(fields: JSONFields, owner: str, files: FileStore) -> Job:
         )
     file = await files.get(owner, input_file)
     if file.purpose != "batch":
-        if file.purpose == "hidden":
-            raise file_not_found(input_file)
         raise invalid_parameter(
             "input_file_id", f"File '{file.id}' was uploaded for '{file.purpose}', not for 'batch'."
         )

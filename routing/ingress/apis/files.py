@@ -17,14 +17,12 @@ from llama_compat.errors import (
 )
 from routing.asgi import headers_by_name
 from routing.batches.files import (
-    HIDDEN,
     PIECE_BYTES,
     UPLOAD_PURPOSES,
     FileStore,
     NewFile,
     StoredFile,
     expiry_of,
-    file_not_found,
     file_too_large,
 )
 from routing.ingress.body import is_longer, part_in
@@ -158,10 +156,7 @@ async def list_files(
 
 
 async def _found(request: Request, file_id: str) -> StoredFile:
-    file = await files_of(request).get(request.scope["principal"].id, file_id)
-    if file.purpose == HIDDEN:
-        raise file_not_found(file_id)
-    return file
+    return await files_of(request).get(request.scope["principal"].id, file_id)
 
 
 async def retrieve_file(request: Request, file_id: str) -> dict[str, Any]:
@@ -171,7 +166,6 @@ async def retrieve_file(request: Request, file_id: str) -> dict[str, Any]:
 
 async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
     """Forget a file, in all vector stores too. One that a batch is reading stays: 409."""
-    await _found(request, file_id)
     await files_of(request).delete(request.scope["principal"].id, file_id)
     stores = runtime_of(request).vector_stores
     if stores is not None:

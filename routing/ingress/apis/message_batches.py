@@ -228,7 +228,7 @@ async def delete_message_batch(request: Request, message_batch_id: str) -> Respo
         )
     for file_id in (job.input_file, job.output_file):
         if file_id is not None:
-            await worker.files.delete_if_there(job.owner, file_id)
+            await worker.files.delete_hidden(job.owner, file_id)
     return _answer(request, {"id": job.id, "type": "message_batch_deleted"})
 
 
@@ -244,5 +244,5 @@ async def message_batch_results(request: Request, message_batch_id: str) -> Resp
         )
     if job.output_file is None:
         return Response(media_type="application/x-jsonl")
-    file = await worker.files.get(job.owner, job.output_file)
+    file = await worker.files.get(job.owner, job.output_file, hidden=True)
     return await streamed(worker.files, file, "application/x-jsonl")

@@ -28,7 +28,7 @@ from llama_compat.hosted.file_search import MAX_RESULTS, FileQuery, parse_rankin
 from llama_compat.hosted.filters import parse_attributes, parse_filter
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import JSONFields, unicode_from_raw
-from routing.batches.files import HIDDEN, FileStore, file_not_found
+from routing.batches.files import FileStore
 from routing.ingress.apis.batches import parse_metadata
 from routing.ingress.apis.json_body import body_of
 from routing.runtime import runtime_of
@@ -199,8 +199,6 @@ async def added_file(
     size, overlap = _chunking(values.get("chunking_strategy"), f"{at}chunking_strategy", settings)
     attributes = parse_attributes(values.get("attributes"), f"{at}attributes")
     file = await files.get(owner, file_id)
-    if file.purpose == HIDDEN:
-        raise file_not_found(file_id)
     return AddedFile(file.id, file.filename, attributes, size, overlap)
 
 

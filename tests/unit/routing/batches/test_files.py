@@ -11,7 +11,7 @@ import pytest
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
-from routing.batches.files import BATCH_SECONDS, FileStore, StoredFile, expiry_of
+from routing.batches.files import BATCH_SECONDS, HIDDEN, FileStore, StoredFile, expiry_of
 from routing.storage.pages import Cursor
 
 
@@ -76,6 +76,21 @@ async def test_names_are_any_that_clients_send(tmp_path: Path, address: str) -> 
             assert (caught.value.status, caught.value.code) == (404, "file_not_found")
         kept = await put(store, "key-a", name="a\x00b.txt")
         assert (await store.get("key-a", kept.id)).filename == "a\ufffdb.txt"
+
+
+async def test_a_hidden_one_is_there_for_who_asks_for_it(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        hidden = await put(store, "k", purpose=HIDDEN)
+        for attempt in (store.get("k", hidden.id), store.delete("k", hidden.id)):
+            with pytest.raises(APIError) as caught:
+                await attempt
+            assert caught.value.code == "file_not_found"
+        assert await store.get("k", hidden.id, hidden=True) == hidden
+        for _ in range(2):
+            await store.delete_hidden("k", hidden.id)
+        with pytest.raises(APIError):
+            await store.get("k", hidden.id, hidden=True)
+    assert list((tmp_path / "files").iterdir()) == []
 
 
 async def test_they_are_listed_page_by_page(tmp_path: Path, address: str) -> None:
