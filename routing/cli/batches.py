@@ -105,9 +105,9 @@ def _row(job: Job, now: float) -> Sequence[str]:
 
 
 def _cost(job: Job) -> str:
-    from routing.batches.shown import NANODOLLARS
+    from llama_compat.catalog.prices import NANO_DOLLARS
 
-    return f"${job.cost / NANODOLLARS:,.4f}{'+' if job.unpriced else ''}"
+    return f"${job.cost / NANO_DOLLARS:,.4f}{'+' if job.unpriced else ''}"
 
 
 @app.command()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from llama_compat.dialects.model_names import model_names
+from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import ModelInfo
 
@@ -32,7 +32,7 @@ def render_model(model: ModelInfo) -> dict[str, Any]:
         "type": "model",
         "id": model.id,
         "display_name": model.id,
-        "created_at": datetime.fromtimestamp(model.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created_at": utc_text(model.created),
         "lifecycle": "active",
     }
     if model.context_length is not None:

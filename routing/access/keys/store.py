@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from llama_compat.dialects.moments import utc_text
 from llama_compat.distribution import KeyGrant
 from routing.access.keys.ring import Key
 from routing.access.keys.secret import (
@@ -114,8 +115,8 @@ class StoredKey:
         return {
             "id": self.id,
             "prefix": self.prefix,
-            "created": _iso(self.created),
-            "revoked": None if self.revoked is None else _iso(self.revoked),
+            "created": utc_text(self.created),
+            "revoked": None if self.revoked is None else utc_text(self.revoked),
             "version": self.revision,
             **({} if self.is_readable else {"readable": False}),
             **self.grant.model_dump(mode="json"),
@@ -365,7 +366,3 @@ def unreadable(key: StoredKey) -> str:
         f"The key '{key.grant.name}' ({key.id}) was written by a newer version of llama-compat,"
         " with members that this one does not know, so it opens nothing here."
     )
-
-
-def _iso(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
