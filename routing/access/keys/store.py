@@ -22,7 +22,7 @@ from routing.access.keys.secret import (
     new_secret,
     visible_prefix,
 )
-from routing.storage.once import BatchWriter, table_of_writers
+from routing.storage.once import FORGOTTEN_SECONDS, BatchWriter, table_of_writers
 from routing.storage.storage import Migrations, Row, Storage, Transaction
 
 KEYS = Migrations(
@@ -49,6 +49,9 @@ KEYS = Migrations(
         ],
     ],
 )
+
+FORGOTTEN_BATCHES = 1000
+"""Once in so many batches what budgets came to is forgotten whose period ended long ago."""
 
 _COLUMNS = "id, digest, settings, created, revoked, revision"
 
@@ -299,6 +302,11 @@ class KeyStore:
         async with self._storage.transaction() as transaction:
             if not await self._spending.is_new(transaction, batch):
                 return
+            if batch % FORGOTTEN_BATCHES == 1:
+                await transaction.fetch(
+                    "DELETE FROM spending WHERE ends > 0 AND ends < ?",
+                    self._clock() - FORGOTTEN_SECONDS,
+                )
             await transaction.execute_many(
                 "INSERT INTO spending (counter, amount, ends) VALUES (?, ?, ?)"
                 " ON CONFLICT (counter) DO UPDATE SET amount = spending.amount + excluded.amount",

@@ -19,6 +19,7 @@ from routing.access.keys.secret import digest_of
 from routing.access.keys.store import KEYS, KeyChanged, KeyRefused, KeyStore, NoSuchKey
 from routing.access.limits.memory import MemoryCounters
 from routing.access.limits.rules import Charge, Resource, Rule
+from routing.storage.once import FORGOTTEN_SECONDS
 from routing.storage.storage import StorageError, open_storage
 from tests.postgres import LossyWay, PostgresServer, emptied, read_only
 
@@ -169,6 +170,16 @@ async def test_spending_adds_up_and_ends(store: KeyStore) -> None:
         assert await store.spent() == {"a": (1.0, 2000.0), "b": (0.5, 0.0)}
     await store.spend(store.next_batch(), {"a": (0.25, 2000.0)})
     assert await store.spent() == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
+
+
+async def test_spending_of_periods_long_over_is_forgotten(store: KeyStore) -> None:
+    await store.spend(store.next_batch(), {"a": (1.0, 2000.0), "b": (0.5, 0.0)})
+    later = 2000.0 + FORGOTTEN_SECONDS
+    for now, left in ((later - 1, {"a", "b", "c"}), (later + 1, {"b", "c"})):
+        another = KeyStore(store._storage, clock=lambda now=now: now)  # type: ignore[misc]
+        await another.spend(another.next_batch(), {"c": (1.0, 9e9)})
+        rows = await store._storage.fetch("SELECT counter FROM spending")
+        assert {counter for (counter,) in rows} == left
 
 
 @asynccontextmanager
