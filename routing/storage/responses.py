@@ -42,7 +42,6 @@ from routing.storage.storage import (
     StorageError,
     Transaction,
     open_storage,
-    storable,
 )
 
 log = logging.getLogger(__name__)
@@ -436,7 +435,7 @@ async def _add(transaction: Transaction, size: int) -> None:
 async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[str]) -> None:
     await transaction.execute_many(
         "INSERT INTO stored_items (id, response) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        [tuple(storable((item_id, response_id))) for item_id in item_ids],
+        [(item_id, response_id) for item_id in item_ids],
     )
 
 
