@@ -61,7 +61,7 @@ class Vendor:
             self.other()
         return LineOutcome(200, name, b"{}", cost=1)
 
-    def principal(self, owner: str) -> Any:
+    async def look_for(self, owner: str) -> Any:
         return ANYBODY
 
     def is_local(self, model: str) -> bool:
