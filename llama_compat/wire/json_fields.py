@@ -57,6 +57,14 @@ def parse_objects(raw: Raw) -> list[JSONFields]:
     return _parse(_list_decoder, raw)
 
 
+_EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
+
+
+def is_empty(value: Raw | None) -> bool:
+    """Whether a member says nothing: it is not there, null, or an empty text, list or object."""
+    return value is None or (memoryview(value).nbytes <= 4 and bytes(value) in _EMPTY)
+
+
 def _parse(decoder: msgspec.json.Decoder[_Parsed], data: bytes | Raw) -> _Parsed:
     try:
         return decoder.decode(data)

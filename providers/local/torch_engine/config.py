@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveInt,
     StringConstraints,
 )
 
+from llama_compat.settings.model import TemplateSettings
 from providers.local.provider import LocalConfig, enough_for_each
 
 CUDA_BYTES = 256 * 2**20
@@ -22,10 +21,8 @@ CUDA_BYTES = 256 * 2**20
 Quantization = Literal["auto", "none", "float16", "int8", "int4"]
 
 
-class DraftConfig(BaseModel):
+class DraftConfig(TemplateSettings):
     """A smaller model that goes ahead of those of the provider."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     draft: Annotated[str, StringConstraints(min_length=1)]
     """Which: a name as `provider_model` has it, of a model with the same tokens. It may be the

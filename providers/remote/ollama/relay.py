@@ -16,6 +16,7 @@ from llama_compat.wire.json_fields import (
     JSONFields,
     encode_fields,
     from_raw,
+    is_empty,
     parse_fields,
     parse_object,
     to_raw,
@@ -116,17 +117,13 @@ def _count(raw: Raw | None) -> int:
     return value if isinstance(value, int) else 0
 
 
-_NOTHING = (_NULL, Raw(b'""'), Raw(b"[]"))
-
-
 def _says_something(fields: JSONFields) -> bool:
     try:
         said = {**fields, **parse_object(fields.get("message", Raw(b"{}")))}
     except ValueError:
         return True  # what is not known here is the client's to read
     return any(
-        said.get(name, _NULL) not in _NOTHING
-        for name in ("content", "response", "thinking", "tool_calls")
+        not is_empty(said.get(name)) for name in ("content", "response", "thinking", "tool_calls")
     )
 
 
