@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
 from llama_compat.dialects.gemini.models import model_path
@@ -123,7 +124,7 @@ def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
     try:
         return EmbeddingResponse(
             vectors=tuple(tuple(each["values"]) for each in body["embeddings"]),
-            prompt_tokens=(body.get("usageMetadata") or {}).get("promptTokenCount") or 0,
+            prompt_tokens=count(members(body.get("usageMetadata")).get("promptTokenCount")) or 0,
         )
     except (AttributeError, TypeError, KeyError) as error:
         raise ValueError(f"the reply holds no embeddings: {error!r}") from error

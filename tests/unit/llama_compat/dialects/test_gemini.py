@@ -691,6 +691,9 @@ def test_embeddings() -> None:
     )
     answer = whole.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert gemini.parse_embeddings(answer) == EmbeddingResponse(((0.5,), (1.5,)))
+    for told, counted in (({"promptTokenCount": "7"}, 7), ({"promptTokenCount": -7}, 0), ([7], 0)):
+        counts = gemini.parse_embeddings({**answer, "usageMetadata": told})
+        assert counts.prompt_tokens == counted
     for nonsense in ({}, {"embeddings": [{}]}, {"embeddings": 5}):
         with pytest.raises(ValueError, match="no embeddings"):
             gemini.parse_embeddings(nonsense)
