@@ -115,6 +115,10 @@ def render_embedding_request(request: EmbeddingRequest) -> dict[str, Any]:
     }
 
 
+class _Embedding(Struct):
+    values: tuple[float, ...]
+
+
 def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
     """The vectors of a reply; the tokens are 0 where the API does not count them.
 
@@ -122,9 +126,10 @@ def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
         ValueError: it is not such a reply.
     """
     try:
+        vectors = msgspec.convert(body["embeddings"], tuple[_Embedding, ...])
         return EmbeddingResponse(
-            vectors=tuple(tuple(each["values"]) for each in body["embeddings"]),
+            vectors=tuple(each.values for each in vectors),
             prompt_tokens=count(members(body.get("usageMetadata")).get("promptTokenCount")) or 0,
         )
-    except (AttributeError, TypeError, KeyError) as error:
+    except (KeyError, msgspec.ValidationError) as error:
         raise ValueError(f"the reply holds no embeddings: {error!r}") from error

@@ -694,7 +694,8 @@ def test_embeddings() -> None:
     for told, counted in (({"promptTokenCount": "7"}, 7), ({"promptTokenCount": -7}, 0), ([7], 0)):
         counts = gemini.parse_embeddings({**answer, "usageMetadata": told})
         assert counts.prompt_tokens == counted
-    for nonsense in ({}, {"embeddings": [{}]}, {"embeddings": 5}):
+    odd = [{"embeddings": [{"values": each}]} for each in (["x"], [[1.0]], [True], "x", None)]
+    for nonsense in ({}, {"embeddings": [{}]}, {"embeddings": 5}, *odd):
         with pytest.raises(ValueError, match="no embeddings"):
             gemini.parse_embeddings(nonsense)
 
