@@ -148,26 +148,44 @@ class GuardedStream:
             return at
         if self._words is not text:
             self._switch(text)
-        tail = self._tail
-        for end, each in zip(found.ends, texts, strict=True):
-            tail.append((events[at:end], each))
-            self._tail_size += len(each)
-            at = end
-        said = texts[0] if len(texts) == 1 else "".join(texts)
+        said = "".join(texts)
         changed = text.scan(said, said)
         if self._queue and not changed:
             text.settle()
             self._release(out)
         if self._queue or changed:
+            at = self._wait(events, at, found.ends, texts)
             self._queue_tail()
             self._release(out)
             return at
         undecided = text.came - text.decided
+        first, size = len(texts), 0
+        while first and size < undecided:
+            first -= 1
+            size += len(texts[first])
+        tail = self._tail
+        if size >= undecided:
+            out.extend(raw for raw, _ in tail)
+            text.skip(self._tail_size + len(said) - size)
+            tail.clear()
+            self._tail_size = 0
+            if first:
+                out.append(events[at : found.ends[first - 1]])
+                at = found.ends[first - 1]
+        at = self._wait(events, at, found.ends[first:], texts[first:])
         while tail and self._tail_size - len(tail[0][1]) >= undecided:
             raw, each = tail.popleft()
             self._tail_size -= len(each)
             text.skip(len(each))
             out.append(raw)
+        return at
+
+    def _wait(self, events: bytes, at: int, ends: Sequence[int], texts: Sequence[str]) -> int:
+        """Have the events from `at` on wait, with these ends and texts; where the last one ends."""
+        for end, each in zip(ends, texts, strict=True):
+            self._tail.append((events[at:end], each))
+            self._tail_size += len(each)
+            at = end
         return at
 
     def _may_be_quick(self, found: ShapedEvents, text: RelayedText, texts: Sequence[str]) -> bool:

@@ -62,8 +62,8 @@ class Overview {
     this.past = element("div", { class: "past-view" });
     this.now = element("div", { class: "now-view" });
     this.budgets = element("div", {});
-    this.errors = element("div", {});
-    this.verdicts = element("div", {});
+    this.errors = element("div", { class: "now-view" });
+    this.verdicts = element("div", { class: "now-view" });
     this.main.replaceChildren(
       element("div", { class: "row head" }, element("h2", {}, TEXT.title), labelled(TEXT.last, this.span), leave()),
       this.past,
