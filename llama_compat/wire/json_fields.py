@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -179,9 +179,18 @@ def from_raw(raw: Raw) -> Any:
 
 def _loads(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the infinities, which Python's own `json` takes, and would be written as null.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(f"{name} is not JSON")
 
 
 def unicode_from_raw(raw: Raw) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec import Raw
 
+from llama_compat.dialects.counts import count
 from llama_compat.dialects.ollama.errors import NAME, render_stream_error
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Call, Reply, Target
@@ -113,8 +114,7 @@ def _usage(fields: JSONFields) -> Usage | None:
 
 
 def _count(raw: Raw | None) -> int:
-    value = None if raw is None else from_raw(raw)
-    return value if isinstance(value, int) else 0
+    return 0 if raw is None else count(from_raw(raw)) or 0
 
 
 def _says_something(fields: JSONFields) -> bool:
