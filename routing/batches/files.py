@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
 from routing.batches.journal.rows import OPEN
@@ -136,7 +137,7 @@ class FileStore:
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}") from None
         if self._sweeps:
-            self._sweeping = asyncio.create_task(self._sweep())
+            self._sweeping = asyncio.create_task(going_on("expired files", self._sweep))
 
     async def stop(self) -> None:
         """Close the storage."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from llama_compat.distribution import BatchesSettings
 from llama_compat.errors import APIError
+from llama_compat.going_on import going_on
 from routing.batches.asking import Asker
 from routing.batches.files import FileStore
 from routing.batches.journal.journal import Journal
@@ -93,7 +94,7 @@ class BatchWorker:
         await self._looking.stop()
         tasks = list(self._tasks.values())
         if tasks:
-            beating = asyncio.create_task(self._beat_on())
+            beating = asyncio.create_task(going_on("batches' lease", self._beat_on))
             await asyncio.wait(tasks, timeout=self._grace_seconds)
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)

@@ -190,9 +190,14 @@ class Templates:
 
     async def _vote(self, hash: str) -> None:
         try:
-            problem = await self._problem(hash) if hash != self.served else NOTHING
-            problem = problem[:MOST_PROBLEM]
-            await self._store.tell(encode(Vote(self._gateway, hash, problem)))
+            try:
+                problem = await self._problem(hash) if hash != self.served else NOTHING
+            except StoreAway:
+                raise
+            except Exception as error:
+                log.exception("a template that others reload can't be looked at")
+                problem = f"it can't be looked at there ({type(error).__name__}), as its log says"
+            await self._store.tell(encode(Vote(self._gateway, hash, problem[:MOST_PROBLEM])))
         except StoreAway:
             log.warning("the store went away while a template was looked at that others reload")
 

@@ -9,6 +9,7 @@ import socket
 from contextlib import suppress
 
 from llama_compat.errors import too_many_connections
+from llama_compat.going_on import going_on
 from routing.http.connection import Connection
 from routing.http.exchange import STATUS_LINES
 from routing.http.state import ServerState
@@ -45,7 +46,7 @@ class Listener:
         """Begin to accept."""
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
-        self._accepting = asyncio.create_task(self._accept_on())
+        self._accepting = asyncio.create_task(going_on("connections", self._accept_on))
 
     def close(self) -> None:
         """Accept no more."""

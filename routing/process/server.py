@@ -11,10 +11,12 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import uvicorn
 
 from llama_compat.distribution import Distribution
+from llama_compat.going_on import going_on
 from routing.app import Application
 from routing.http.clock import watch_the_clock
 from routing.http.connection import Connection
@@ -212,7 +214,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         if self.started:
-            self._clock = asyncio.create_task(watch_the_clock(self._state))
+            self._clock = asyncio.create_task(
+                going_on("time limits", partial(watch_the_clock, self._state))
+            )
             self._listeners = [Listener(each, self._state) for each in sockets or ()]
             for listener in self._listeners:
                 listener.start()

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from llama_compat.distribution import ScaleSettings
 from llama_compat.errors import APIError
+from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.exchanges import Upstream
@@ -89,7 +90,7 @@ class ReplicaCluster:
         token = cluster.token or await asyncio.to_thread(cluster_token)
         self._api = ServeAPI(dashboard, token, is_here=self._driver.own)
         await self._api.start()
-        self._following = asyncio.create_task(self._follow(), name="replicas")
+        self._following = asyncio.create_task(going_on("replicas", self._follow), name="replicas")
 
     async def stop(self) -> None:
         """Follow it no more; a cluster that was started here ends."""

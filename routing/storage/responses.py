@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from llama_compat.distribution import ResponsesStoreSettings
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
 from routing.storage.kept_rows import (
@@ -119,7 +120,7 @@ class ResponseStore:
                 f"`{where}`: {error}. It has to be a database of this server's own, or a place"
                 " where one can be made."
             ) from None
-        self._sweeping = asyncio.create_task(self._sweep())
+        self._sweeping = asyncio.create_task(going_on("old responses", self._sweep))
 
     async def stop(self) -> None:
         """Close it."""

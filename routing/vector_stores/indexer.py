@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 
 from llama_compat.errors import APIError
+from llama_compat.going_on import going_on
 from routing.batches.files import FileStore
 from routing.storage.looking import Looking
 from routing.storage.storage import StorageError
@@ -100,7 +101,9 @@ class Indexer:
             self._swept = now
         await self._take()
         if self._tidying is None or self._tidying.done():
-            self._tidying = asyncio.create_task(self._tidy(), name="vector stores' rest")
+            self._tidying = asyncio.create_task(
+                going_on("vector stores' rest", self._tidy), name="vector stores' rest"
+            )
 
     async def _tidy(self) -> None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from llama_compat.errors import APIError
+from llama_compat.going_on import going_on
 from llama_compat.prefixes.held import CacheNews
 from providers.base import TellOfCache
 
@@ -77,7 +78,9 @@ class ReplicaCaches:
         self._tell[key] = tell
         self._known.clear()  # who is new is told all there is, and who is not hears it again
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="caches of replicas")
+            self._task = asyncio.create_task(
+                going_on("caches of replicas", self._run), name="caches of replicas"
+            )
         self._wake.set()
 
         def leave() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.going_on import going_on
 from llama_compat.prefixes.held import CacheNews
 from providers.base import (
     WAKING_KEEPALIVE_SECONDS,
@@ -114,7 +115,9 @@ class ReplicatedProvider(Provider):
         """
         await asyncio.gather(*(each.start() for each in self._replicas.values()))
         self._leave = [each.when_moved(self._end_gone) for each in self._replicas.values()]
-        self._listening = asyncio.create_task(self._listen(), name=f"replicas of {self.id}")
+        self._listening = asyncio.create_task(
+            going_on(f"replicas of {self.id}", self._listen), name=f"replicas of {self.id}"
+        )
 
     async def stop(self) -> None:
         """Close the connections, and give the replicas up."""

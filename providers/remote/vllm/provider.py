@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.going_on import going_on
 from llama_compat.off_loop import off_loop
 from llama_compat.prefixes.chain import Chain, chain_of
 from llama_compat.prefixes.marks import Marks, marks_of
@@ -97,8 +98,10 @@ class VLLMProvider(RemoteOpenAIProvider):
                 self.id, self.config.kv_events, self._take, self._lose
             )
             self._tasks = [
-                asyncio.create_task(each, name=f"KV cache of {self.id}")
-                for each in (subscription.run(), self._learn(), self._keep_telling())
+                asyncio.create_task(
+                    going_on(f"KV cache of {self.id}", each), name=f"KV cache of {self.id}"
+                )
+                for each in (subscription.run, self._learn, self._keep_telling)
             ]
 
     async def stop(self) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
+from llama_compat.going_on import going_on
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from routing.cache.replies.store import Entry, age_of
@@ -207,7 +208,7 @@ class SharedReplies:
         self._is_away = True
         self._outage.failed(why)
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe())
+            self._probing = asyncio.create_task(going_on("the shared cache", self._probe))
 
     async def _probe(self) -> None:
         while True:

@@ -7,11 +7,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from llama_compat.dialects.gemini_interactions.errors import error_object
 from llama_compat.dialects.openai_responses.errors import response_error
 from llama_compat.errors import APIError, internal_error, shutting_down
+from llama_compat.going_on import going_on
 from providers.base import Provider
 from routing.layers.keeping.followed import FollowedReply, unknown_vendor
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
@@ -52,7 +54,9 @@ class BackgroundResponses:
     def start(self) -> None:
         """Begin to look for what others cancel."""
         if self._store is not None:
-            self._looking = asyncio.create_task(self._look(self._store))
+            self._looking = asyncio.create_task(
+                going_on("background responses", partial(self._look, self._store))
+            )
 
     async def stop(self) -> None:
         """Cancel them all; each is kept as failed, but for those that a vendor goes on with."""

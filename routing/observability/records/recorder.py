@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from llama_compat.distribution import RecordsSettings
+from llama_compat.going_on import going_on
 from routing.observability.drops import Drops
 from routing.observability.records.bodies import Body, Redaction
 from routing.observability.records.partitions import DAY_SECONDS, Partitions
@@ -196,7 +197,7 @@ class Recorder:
         except StorageError as error:
             self._outage.failed(str(error))
         self._writing = asyncio.create_task(self._write())
-        self._sweeping = asyncio.create_task(self._sweep())
+        self._sweeping = asyncio.create_task(going_on("old records", self._sweep))
 
     async def stop(self) -> None:
         """Write what is left, and close the storage."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from llama_compat.going_on import going_on
 from routing.observability.observers import Batch
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.metrics import metrics
@@ -79,7 +80,7 @@ class Meter:
     async def start(self) -> None:
         """Begin to look, where another process may be scraped in place of this one."""
         if self._metrics.shared:
-            self._looking = asyncio.create_task(self._look_again())
+            self._looking = asyncio.create_task(going_on("metrics", self._look_again))
 
     async def stop(self) -> None:
         """Look a last time."""

@@ -110,6 +110,23 @@ async def test_one_that_is_wrong_at_another_is_refused_by_all(
         assert one.models == other.models == ["old"]
 
 
+async def test_one_that_can_not_be_looked_at_is_refused_and_both_logs_say_why(
+    tmp_path: Path, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two(tmp_path, redis) as (one, other):
+
+        async def broken(text: str) -> str:
+            raise RuntimeError("nobody expects this")
+
+        other.fleet.templates._check = broken
+        write(one.path, redis, "new")
+        one.reloader.ask()
+        await until(lambda: "is not reloaded" in caplog.text)
+        assert f"gateway {other.fleet.gateway}: it can't be looked at there" in caplog.text
+        assert "RuntimeError: nobody expects this" in caplog.text
+        assert one.models == other.models == ["old"]
+
+
 async def test_one_that_can_not_start_is_refused_by_all(
     tmp_path: Path,
     redis: RedisServer,
