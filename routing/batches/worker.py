@@ -199,18 +199,18 @@ class BatchWorker:
         Raises:
             APIError: its input can't be read now.
         """
-        again, written = await self._decided(self.journal.lease.worker, job_id)
+        again, written, unread = await self._decided(self.journal.lease.worker, job_id)
+        if unread is not None:
+            raise unread
         if again or written:
             lines = written.get(job_id, ()), again.get(job_id, ())
             await self.journal.write(job_id, *lines, 0)
 
     async def _take_over(self, worker: str) -> None:
-        """Decide on the lines of a worker that ended while they were on their way."""
-        try:
-            again, written = await self._decided(worker)
-        except APIError:
-            return  # an input can't be read now, which has been logged
-        if not await self.journal.take_over(worker, again, written):
+        """Decide on the lines of a worker that ended while they were on their way. Those of a batch
+        whose input can't be read now, which has been logged, stay its own until the next look."""
+        again, written, unread = await self._decided(worker)
+        if not await self.journal.take_over(worker, again, written, is_all=unread is None):
             return
         for run in self._runs.values():
             run.wake()  # what it waits for may be free now
@@ -224,9 +224,9 @@ class BatchWorker:
 
     async def _decided(
         self, worker: str, only: str = ""
-    ) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[DoneLine]]]:
+    ) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[DoneLine]], APIError | None]:
         """The lines that a worker had asked which are to be asked again, and the results of the
-        others, by batch.
+        others, by batch; and why those of a batch are missing, if its input can't be read now.
 
         Args:
             worker: that.
@@ -242,11 +242,16 @@ class BatchWorker:
             else:
                 unknown.setdefault(job_id, []).append(line)
         written: dict[str, list[DoneLine]] = {}
+        unread: APIError | None = None
         for job_id, lines in unknown.items():
             job = await self.journal.get(job_id)
-            if job is not None:
+            if job is None:
+                continue
+            try:
                 written[job_id] = await self._unknown(job, lines)
-        return again, written
+            except APIError as error:
+                unread = error
+        return again, written, unread
 
     async def _unknown(self, job: Job, lines: Sequence[LineRow]) -> list[DoneLine]:
         found = await read_lines(self.files, job, lines)

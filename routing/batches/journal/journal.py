@@ -147,6 +147,8 @@ class Journal:
         worker: str,
         again: Mapping[str, Sequence[int]],
         written: Mapping[str, Sequence[DoneLine]],
+        *,
+        is_all: bool = True,
     ) -> bool:
         """Free what a dead worker had.
 
@@ -154,12 +156,13 @@ class Journal:
             worker: that.
             again: its lines that may be asked again, by batch.
             written: the results of the others.
+            is_all: whether there are no further ones; else it stays among the dead, for them.
 
         Returns:
             Whether it was not alive after all, nor somebody else sooner.
         """
         async with self._storage.transaction() as transaction:
-            if not await self.lease.end(transaction, worker):
+            if not await self.lease.end(transaction, worker, is_all=is_all):
                 return False
             for table, column in (("batches", "claimed_by"), ("batch_orders", "worker")):
                 await transaction.fetch(

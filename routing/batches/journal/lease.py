@@ -78,13 +78,18 @@ class WorkerLease:
         )
         return [worker for (worker,) in rows]
 
-    async def end(self, transaction: Transaction, worker: str) -> bool:
+    async def end(self, transaction: Transaction, worker: str, *, is_all: bool) -> bool:
         """Take the lease of a dead worker from it; False where it was not dead after all, or
-        somebody else was sooner."""
+        somebody else was sooner.
+
+        Args:
+            transaction: that of what becomes of its lines.
+            worker: that.
+            is_all: whether it is forgotten; else it stays dead, and can't come back either.
+        """
+        ends = "DELETE FROM batch_workers" if is_all else "UPDATE batch_workers SET alive_until = 0"
         found = await transaction.fetch(
-            "DELETE FROM batch_workers WHERE id = ? AND alive_until < ? RETURNING id",
-            worker,
-            self._clock(),
+            f"{ends} WHERE id = ? AND alive_until < ? RETURNING id", worker, self._clock()
         )
         return bool(found)
 
