@@ -148,10 +148,20 @@ class ResponseStore:
             at_vendor: who makes it, if that is a vendor.
 
         Raises:
-            APIError: 503, it could not be kept.
+            APIError: 503, it could not be kept; 413, it is yet to be made, and is larger now than
+                all that may be kept: nobody would ever see it.
         """
         row = ReplyRow.of(owner, response, input, previous, self._clock(), at_vendor)
         if row.size > self._settings.max_bytes:
+            if row.status in RUNNING:
+                raise APIError(
+                    413,
+                    f"The response can't be kept until it is done: with its input it has {row.size}"
+                    f" bytes, and all that are kept come to {self._settings.max_bytes} at most,"
+                    " `server.responses_store` `max_bytes`. Ask without 'background', or for less.",
+                    param="background",
+                    code="response_too_large",
+                )
             log.warning(
                 "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
             )

@@ -233,6 +233,17 @@ async def test_what_is_larger_than_all_of_the_store_takes_nobodys_place(
     assert not await is_kept(store, "r2")
 
 
+async def test_what_is_yet_to_be_made_and_larger_than_all_of_the_store_is_refused(
+    store: ResponseStore,
+) -> None:
+    await save(store, "resp_1")
+    with pytest.raises(APIError, match=r"`max_bytes`. Ask without 'background'") as refused:
+        await save(store, "resp_2", text="x" * 5000, status="queued", background=True)
+    assert (refused.value.status, refused.value.param) == (413, "background")
+    assert await is_kept(store, "resp_1")
+    assert not await is_kept(store, "resp_2")
+
+
 async def test_what_runs_and_becomes_larger_than_all_of_the_store_takes_nobodys_place_either(
     store: ResponseStore, clock: Clock
 ) -> None:
