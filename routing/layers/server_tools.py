@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.named import tools_named
+from llama_compat.hosted.named import NAMING, tools_named
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
@@ -20,6 +20,8 @@ from routing.tools.toolbox import ServerTools
 
 WIRES = frozenset({"chat", "responses", "messages"})
 """The calls of client APIs that have words for such tools."""
+
+_NOTHING = Raw(b"")
 
 MostCost = Callable[[Route, Usage], int | None]
 """What a usage costs at most, in billionths of a dollar; None where nobody knows."""
@@ -53,7 +55,7 @@ class ServerToolsLayer:
     async def _answer(self, request: Request, call: Call) -> Reply:
         parts: list[ReplyPart] = []
         request.parts = parts
-        request.call = await self.equipped(call, request.route, parts)
+        request.call = await self._with_tools(call, request.route, parts)
         return await self._next(request)
 
     async def equipped(self, call: Call, route: Route | None, parts: list[ReplyPart]) -> Call:
@@ -69,8 +71,12 @@ class ServerToolsLayer:
         """
         if call.operation.name not in WIRES:
             return call
-        tools = call.fields.get("tools", Raw(b""))
-        asked = await off_loop(memoryview(tools).nbytes, tools_named, call.fields)
+        return await self._with_tools(call, route, parts)
+
+    async def _with_tools(self, call: Call, route: Route | None, parts: list[ReplyPart]) -> Call:
+        naming = (call.fields.get(name, _NOTHING) for name in NAMING)
+        size = sum(memoryview(raw).nbytes for raw in naming)
+        asked = await off_loop(size, tools_named, call.fields)
         stays_here = False
         if asked.stores and "file_search" in self._tools.known:
             # A store that the key has not here may be the vendor's own.

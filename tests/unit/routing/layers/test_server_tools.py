@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
@@ -14,9 +17,12 @@ from llama_compat.distribution import ServerSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal
 from llama_compat.hosted.loop import HostedToolbox
+from llama_compat.hosted.named import NamedTools, tools_named
+from llama_compat.off_loop import LARGE_BYTES
 from llama_compat.wire.json_fields import encode_json
 from providers.answer import relays
 from providers.registry import provider_type
+from routing.layers import server_tools
 from routing.layers.server_tools import ServerToolsLayer
 from routing.tools.toolbox import ServerTools
 from tests.unit.calls import call_of
@@ -98,3 +104,21 @@ async def test_what_is_no_tool_of_the_servers_needs_no_leave() -> None:
     mine = {"type": "function", "name": "web_search_mine", "parameters": {}}
     call = await equipped(b'"tools": [%b]' % encode_json(mine), key=Principal("k", tools=()))
     assert toolbox_of(call).kinds == frozenset()
+
+
+@pytest.mark.parametrize("member", [b"tools", b"mcp_servers"])
+async def test_large_members_that_name_tools_are_read_in_a_thread(
+    member: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noting(fields: Mapping[str, Raw]) -> NamedTools:
+        threads.append(threading.current_thread())
+        return tools_named(fields)
+
+    monkeypatch.setattr(server_tools, "tools_named", noting)
+    named = encode_json([{"name": "d", "url": "https://d.example", "x": "x" * LARGE_BYTES}])
+    for value in (b"[]", named):
+        await equipped(b'"%b": %b' % (member, value), MESSAGES)
+    here = threading.current_thread()
+    assert [each is here for each in threads] == [True, False]
