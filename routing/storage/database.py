@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
@@ -79,6 +79,7 @@ class Database:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)
         try:
+            connection.create_function("unicode_lower", 1, _lower, deterministic=True)
             for pragma in _PRAGMAS:
                 self._execute_alone(connection, pragma)
             # Nobody else on this machine needs to read what is said here.
@@ -118,3 +119,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _lower(text: Any) -> Any:
+    """SQLite's own knows the letters of ASCII alone."""
+    return text.lower() if isinstance(text, str) else text

@@ -67,6 +67,7 @@ class PostgresStorage:
     """
 
     has_partitions = True
+    lower = "LOWER"
 
     def __init__(self, address: str, migrations: Sequence[Migrations]) -> None:
         try:

@@ -43,6 +43,7 @@ class SQLiteStorage:
     """
 
     has_partitions = False
+    lower = "unicode_lower"
 
     def __init__(
         self, path: str, migrations: Sequence[Migrations], busy_seconds: float = BUSY_SECONDS

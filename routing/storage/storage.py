@@ -109,11 +109,14 @@ class Storage(Protocol):
 
     Attributes:
         shown: how to name it to people: its address without a password.
+        lower: the function that makes every letter of a text small. That of SQLite is called for
+            each row, from Python: `LOWER` is quicker where ASCII is enough.
         has_partitions: whether large tables are in partitions, which are dropped whole.
     """
 
     shown: str
     has_partitions: bool
+    lower: str
 
     async def start(self) -> None:
         """Open it, and bring its tables up to date."""

@@ -173,7 +173,7 @@ async def newest(
         StorageError: it can't be read.
     """
     limit = min(limit, MOST_FOUND)
-    conditions, values = _conditions(chosen)
+    conditions, values = _conditions(storage, chosen)
     lowest = 1
     edge = await newest_number(storage) + 1 if before is None else before
     found: list[Numbered] = []
@@ -199,7 +199,7 @@ async def newest(
 async def _numbers(storage: Storage, chosen: RecordFilter) -> tuple[int, int]:
     """The least and the greatest number of the records of that time, which the index of times has
     too; none is between 1 and 0."""
-    conditions, values = _conditions(RecordFilter(since=chosen.since, until=chosen.until))
+    conditions, values = _conditions(storage, RecordFilter(since=chosen.since, until=chosen.until))
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     [(first, last)] = await storage.fetch(f"SELECT MIN(id), MAX(id) FROM records{where}", *values)
     return (int(first), int(last)) if last is not None else (1, 0)
@@ -211,7 +211,7 @@ async def later(storage: Storage, chosen: RecordFilter, after: int) -> list[Numb
     Raises:
         StorageError: it can't be read.
     """
-    conditions, values = _conditions(chosen)
+    conditions, values = _conditions(storage, chosen)
     return await _found(storage, [*conditions, "id > ?"], [*values, after], "id", MOST_FOUND)
 
 
@@ -309,7 +309,7 @@ async def _found(
     return [Numbered(row[0], Record(**dict(zip(COLUMNS, row[1:], strict=True)))) for row in rows]
 
 
-def _conditions(chosen: RecordFilter) -> tuple[list[str], list[Any]]:
+def _conditions(storage: Storage, chosen: RecordFilter) -> tuple[list[str], list[Any]]:
     conditions: list[str] = []
     values: list[Any] = []
 
@@ -340,8 +340,11 @@ def _conditions(chosen: RecordFilter) -> tuple[list[str], list[Any]]:
             add("error = ?", chosen.error)
     if chosen.text is not None:
         pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in chosen.text.lower()) + "%"
-        each = " OR ".join(f"LOWER({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model"))
+        lower = "LOWER" if chosen.text.isascii() else storage.lower
+        each = " OR ".join(
+            f"{lower}({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model")
+        )
         # Most have none.
-        said = "(message <> '' AND LOWER(message) LIKE ? ESCAPE '\\')"
+        said = f"(message <> '' AND {lower}(message) LIKE ? ESCAPE '\\')"
         add(f"({each} OR {said})", pattern, pattern, pattern)
     return conditions, values

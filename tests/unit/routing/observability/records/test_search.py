@@ -73,7 +73,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[Storage]:
                     request_id=f"req-{number}",
                     model=f"m{number % 7}",
                     status=500 if number % 11 == 0 else 200,
-                    message="It broke OFF." if number % 11 == 0 else "",
+                    message="It broke OFF in ÉTÉ." if number % 11 == 0 else "",
                 )
             ),
         )
@@ -96,6 +96,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[Storage]:
         RecordFilter(model="nobody"),
         RecordFilter(text="broke off", since=NOON),
         RecordFilter(text="REQ-7"),
+        RecordFilter(text="In Été"),
     ],
     ids=str,
 )
