@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from llama_compat.catalog.prices import NANO_DOLLARS
+from llama_compat.dialects.moments import exact_utc_text
 from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
 
 
@@ -106,7 +106,4 @@ def message_batch(job: Job, results_url: str) -> dict[str, Any]:
 
 
 def _written(time: float | None) -> str | None:
-    """A time as RFC 3339 has it."""
-    if time is None:
-        return None
-    return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
+    return None if time is None else exact_utc_text(time)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,7 @@ DAY_SECONDS = 86400
 ACTIVE_SECONDS = 60.0
 """What is done with a store within so long is one activity: not every search writes."""
 
-STATUSES = ("in_progress", "completed", "failed", "cancelled")
+Status = Literal["in_progress", "completed", "failed", "cancelled"]
 """How far files may have come."""
 
 
@@ -93,7 +93,7 @@ class FileCounts(Struct):
 
     def shown(self) -> dict[str, int]:
         """As OpenAI's API shows it."""
-        counts = {status: self.by_status.get(status, 0) for status in STATUSES}
+        counts = {status: self.by_status.get(status, 0) for status in get_args(Status)}
         return {**counts, "total": sum(counts.values())}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
+from llama_compat.dialects.moments import utc_text
 from llama_compat.dialects.rate_limits import RateLimit
 
 
@@ -13,8 +13,7 @@ def rate_limit_headers(limits: Sequence[RateLimit]) -> Mapping[bytes, bytes]:
     headers = {}
     for each in limits:
         prefix = f"anthropic-ratelimit-{each.resource}".encode()
-        reset_at = datetime.fromtimestamp(each.reset_at, UTC)
         headers[prefix + b"-limit"] = b"%d" % each.limit
         headers[prefix + b"-remaining"] = b"%d" % each.remaining
-        headers[prefix + b"-reset"] = reset_at.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+        headers[prefix + b"-reset"] = utc_text(each.reset_at).encode()
     return headers

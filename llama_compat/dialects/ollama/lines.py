@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Raw
 
 from llama_compat.dialects.base import Labels, SaidText, Withheld
+from llama_compat.dialects.moments import exact_utc_text
 from llama_compat.dialects.ollama.errors import render_stream_error
 from llama_compat.dialects.ollama.messages import render_call
 from llama_compat.errors import APIError
@@ -66,7 +66,7 @@ def generate_said(text: str, thinking: str = "", calls: Calls = ()) -> dict[str,
 
 def now() -> str:
     """The time as Ollama writes it."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return exact_utc_text(time.time())
 
 
 def render_reply(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.model_names import model_names
+from llama_compat.dialects.moments import exact_utc_text
 from llama_compat.types import ModelInfo
 
 API_VERSION = "0.35.1"
@@ -59,7 +59,7 @@ def render_tag(model: ModelInfo) -> dict[str, Any]:
     return {
         "name": model.id,
         "model": model.id,
-        "modified_at": _time(model.created),
+        "modified_at": exact_utc_text(model.created),
         "size": 0,
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": _details(model),
@@ -82,7 +82,7 @@ def render_running(
     return {
         **tag,
         "size": sum(sizes.values()),
-        "expires_at": _NEVER if expires is None else _time(expires),
+        "expires_at": _NEVER if expires is None else exact_utc_text(expires),
         "size_vram": sum(size for device, size in sizes.items() if device != "cpu"),
         "context_length": model.context_length or 0,
     }
@@ -109,7 +109,7 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
         "details": _details(model),
         "model_info": info,
         "capabilities": ["completion", *known],
-        "modified_at": _time(model.created),
+        "modified_at": exact_utc_text(model.created),
     }
 
 
@@ -122,7 +122,3 @@ def _details(model: ModelInfo) -> dict[str, Any]:
         "parameter_size": "",
         "quantization_level": "",
     }
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -47,8 +47,6 @@ StoreLimit = Annotated[int, Query(ge=1, le=100)]
 
 Order = Literal["asc", "desc"]
 
-Status = Literal["in_progress", "completed", "failed", "cancelled"]
-
 MAX_TOGETHER = 2000
 """Files of one batch; the most that a store is made with is as many."""
 

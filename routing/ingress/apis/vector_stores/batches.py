@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse, Response
 from llama_compat.errors import invalid_parameter, missing_parameter
 from routing.ingress.apis.vector_stores.asked import (
     Order,
-    Status,
     StoreLimit,
     added_files,
     owner_of,
@@ -20,6 +19,7 @@ from routing.ingress.apis.vector_stores.asked import (
 from routing.ingress.paging import list_page
 from routing.storage.pages import cursor_of
 from routing.vector_stores.entries.rows import FileBatchRow
+from routing.vector_stores.stores import Status
 
 if TYPE_CHECKING:
     from routing.vector_stores.service import VectorStores

@@ -14,7 +14,6 @@ from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json
 from routing.ingress.apis.vector_stores.asked import (
     Order,
-    Status,
     StoreLimit,
     added_file,
     owner_of,
@@ -25,6 +24,7 @@ from routing.ingress.paging import list_page
 from routing.storage.pages import cursor_of
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.entries.rows import EntryRow
+from routing.vector_stores.stores import Status
 
 
 async def add_store_file(request: Request, vector_store_id: str) -> Response:
