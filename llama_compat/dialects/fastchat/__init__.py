@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.fastchat.templates import (
     STYLES,
     ChatTurn,
@@ -217,20 +218,17 @@ def fit_context(body: Mapping[str, Any], prompt_tokens: int, context_length: int
 # --------------------------------------------------------------------------------------------------
 
 
-class _Usage(Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
 class _Event(Struct):
     """One object of a worker's stream."""
 
     text: str
     error_code: int = 0
-    usage: _Usage | None = None
+    usage: Any = None
     logprobs: dict[str, Any] | None = None
     finish_reason: str | None = None
 
+
+_COUNTS = ("prompt_tokens", "completion_tokens")
 
 _UNFINISHED = "\ufffd" + "".join(map(chr, range(0xD800, 0xDC00)))
 """What a text ends with whose last character is not all there yet."""
@@ -284,7 +282,8 @@ class StreamParser:
             raise unsupported_parameter("logprobs", self._provider, "the model's worker has none")
         self._tells_reasons = self._tells_reasons or "finish_reason" in event
         if line.usage is not None:
-            self._usage = Usage(line.usage.prompt_tokens, line.usage.completion_tokens)
+            told = members(line.usage)
+            self._usage = Usage(*(count(told.get(name)) or 0 for name in _COUNTS))
         self._text = line.text
         events: list[StreamEvent] = [] if self._started else [StreamStart()]
         self._started = True
@@ -374,7 +373,7 @@ class _Details(Struct):
 
 class _Embeddings(Struct):
     embedding: list[list[float]] = []
-    token_num: int = 0
+    token_num: Any = 0
     error_code: int = 0
     text: str = ""
 
@@ -417,7 +416,7 @@ def parse_embeddings(provider: str, reply: Mapping[str, Any]) -> EmbeddingRespon
     if embedded.error_code != 0:
         raise worker_error(provider, embedded.error_code, embedded.text)
     return EmbeddingResponse(
-        tuple(tuple(vector) for vector in embedded.embedding), embedded.token_num
+        tuple(tuple(vector) for vector in embedded.embedding), count(embedded.token_num) or 0
     )
 
 

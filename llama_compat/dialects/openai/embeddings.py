@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.counts import MAX_COUNT
+from llama_compat.dialects.openai.usage import parse_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
 
@@ -158,8 +159,8 @@ def parse_reply(body: Mapping[str, Any]) -> EmbeddingResponse:
     except msgspec.ValidationError as error:
         raise ValueError(f"not a reply with embeddings: {error}") from None
     ordered = sorted(reply.data, key=lambda each: each.index)
-    prompt_tokens = 0 if reply.usage is None else reply.usage.prompt_tokens
-    return EmbeddingResponse(tuple(each.embedding for each in ordered), prompt_tokens)
+    vectors = tuple(each.embedding for each in ordered)
+    return EmbeddingResponse(vectors, parse_usage(reply.usage).prompt_tokens)
 
 
 class _Embedding(Struct):
@@ -167,13 +168,9 @@ class _Embedding(Struct):
     index: int = 0
 
 
-class _Usage(Struct):
-    prompt_tokens: int = 0
-
-
 class _Reply(Struct):
     data: list[_Embedding]
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 def base64_of(vector: Sequence[float]) -> str:

@@ -489,6 +489,20 @@ def test_a_worker_that_never_tells_finish_reasons_has_finished_at_the_end() -> N
     assert parser.finish() == [StreamComplete(StopReason.out_of_tokens, Usage(1, 4))]
 
 
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"prompt_tokens": "7", "completion_tokens": None}, Usage(7, 0)),
+        ({"prompt_tokens": -7, "completion_tokens": 2.0}, Usage(0, 2)),
+        ("much", Usage()),
+    ],
+)
+def test_a_reply_is_not_lost_to_its_counts(told: Any, usage: Usage) -> None:
+    parser = fastchat.StreamParser("p", {})
+    events = parser.push({"text": "Hi", "usage": told, "finish_reason": "stop"})
+    assert events[-1] == StreamComplete(StopReason.end_of_turn, usage)
+
+
 @pytest.mark.parametrize("lines", [[], [{"text": "Hi", "error_code": 0, "finish_reason": None}]])
 def test_a_stream_that_ends_too_early_broke_off(lines: list[dict[str, Any]]) -> None:
     parser = fastchat.StreamParser("p", {})
@@ -576,5 +590,8 @@ def test_embeddings() -> None:
     assert fastchat.render_embedding_request(request) == {"model": "m", "input": ["a", "b"]}
     reply = {"embedding": [[1, 2], [3, 4.5]], "token_num": 6}
     assert fastchat.parse_embeddings("p", reply) == EmbeddingResponse(((1, 2), (3, 4.5)), 6)
+    for odd in (None, "many", -6):
+        reply["token_num"] = odd
+        assert fastchat.parse_embeddings("p", reply).prompt_tokens == 0
     with pytest.raises(APIError, match="no memory"):
         fastchat.parse_embeddings("p", {"error_code": 50002, "text": "no memory"})

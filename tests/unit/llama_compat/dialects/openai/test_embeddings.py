@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from llama_compat.dialects.openai.embeddings import parse_reply
 from llama_compat.dialects.openai.operations import EMBEDDINGS
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
@@ -89,3 +90,19 @@ async def test_what_can_t_be_honoured_is_dropped_where_the_template_says_so() ->
     assert isinstance(reply.body, bytes)
     assert msgspec.json.decode(reply.body)["data"][0]["embedding"] == [1.0]
     assert reply.dropped == ("truncate",)
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 3}, 3),
+        ({"prompt_tokens": "3"}, 3),
+        ({"prompt_tokens": None}, 0),
+        ({"prompt_tokens": -3}, 0),
+        ("many", 0),
+        (None, 0),
+    ],
+)
+def test_a_vendor_s_vectors_are_not_lost_to_its_counts(usage: Any, tokens: int) -> None:
+    reply = {"data": [{"embedding": [0.5], "index": 0}], "usage": usage}
+    assert parse_reply(reply) == EmbeddingResponse(((0.5,),), tokens)
