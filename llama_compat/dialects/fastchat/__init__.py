@@ -283,7 +283,8 @@ class StreamParser:
         self._tells_reasons = self._tells_reasons or "finish_reason" in event
         if line.usage is not None:
             told = members(line.usage)
-            self._usage = Usage(*(count(told.get(name)) or 0 for name in _COUNTS))
+            prompt, said = (count(told.get(name)) or 0 for name in _COUNTS)
+            self._usage = Usage(prompt, said)
         self._text = line.text
         events: list[StreamEvent] = [] if self._started else [StreamStart()]
         self._started = True
