@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
+from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import ReplyParts, reply_events
@@ -14,13 +15,9 @@ from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,
     arguments_text,
-    new_call_id,
-    parse_tool_call,
 )
 from llama_compat.types import (
     EARLIER_THOUGHTS,
-    EMPTY_PARTS,
-    AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
     Delta,
@@ -36,7 +33,6 @@ from llama_compat.types import (
     TextContent,
     TextDelta,
     ToolCallDelta,
-    UnparseableToolCall,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -72,18 +68,12 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
 
 
 def _parse_message(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
-    blocks = body["content"]
     reason = _stop_reason(body.get("stop_reason"))
-    parts: list[MessagePart] = []
-    for block in blocks:
-        cut = reason is StopReason.out_of_tokens and block is blocks[-1]
-        part = _parse_block(block, cut)
-        if part is not None and part not in EMPTY_PARTS:
-            parts.append(part)
+    parts = parse_blocks(body["content"], reason, _parse_block)
     explanation = _explanation(body)
     if explanation:
-        parts.append(RefusalContent(explanation))
-    message = CompletionMessage(tuple(parts), reason, body.get("stop_sequence"))
+        parts = (*parts, RefusalContent(explanation))
+    message = CompletionMessage(parts, reason, body.get("stop_sequence"))
     counts = Counts(body.get("usage"))
     return ChatCompletionResponse(
         message,
@@ -114,7 +104,7 @@ def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
         case "redacted_thinking":
             return ReasoningContent("", block["data"], FAMILY, redacted=True)
         case "tool_use":
-            return _parse_call(block, cut)
+            return parse_whole_call(block["id"], block["name"], block["input"], cut=cut)
     return None
 
 
@@ -122,13 +112,6 @@ def _seal(value: Any) -> tuple[str | None, str]:
     # Not every server with this API seals what its models think.
     signature = parse_seal(value)
     return (signature, FAMILY) if signature else (None, "")
-
-
-def _parse_call(block: Mapping[str, Any], cut: bool) -> AnyToolCall:
-    given = block["input"]
-    if cut and not given:
-        return UnparseableToolCall(block["id"] or new_call_id(), block["name"], "")
-    return parse_tool_call(block["id"] or new_call_id(), block["name"], arguments_text(given))
 
 
 def _stop_reason(reason: str | None) -> StopReason:

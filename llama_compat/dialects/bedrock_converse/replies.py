@@ -12,18 +12,15 @@ from llama_compat.dialects.bedrock_converse.usage import (
     parse_stop_reason,
     parse_usage,
 )
+from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
 from llama_compat.events import ReplyParts, reply_events
 from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,
-    arguments_text,
-    new_call_id,
-    parse_tool_call,
 )
 from llama_compat.types import (
-    EMPTY_PARTS,
     AnyToolCall,
     ChatCompletionResponse,
     CompletionMessage,
@@ -40,7 +37,6 @@ from llama_compat.types import (
     TextContent,
     TextDelta,
     ToolCallDelta,
-    UnparseableToolCall,
     Usage,
 )
 
@@ -82,18 +78,13 @@ def parse_token_count(body: Mapping[str, Any]) -> int:
 def _parse_reply(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
     blocks = body["output"]["message"]["content"]
     reason = parse_stop_reason(body.get("stopReason"))
-    parts: list[MessagePart] = []
-    for block in blocks:
-        cut = reason is StopReason.out_of_tokens and block is blocks[-1]
-        part = _parse_block(block, cut=cut)
-        if part is not None and part not in EMPTY_PARTS:
-            parts.append(part)
-    message = CompletionMessage(tuple(parts), reason, _stop_string(body))
+    parts = parse_blocks(blocks, reason, _parse_block)
+    message = CompletionMessage(parts, reason, _stop_string(body))
     usage = parse_usage(body.get("usage"))
     return ChatCompletionResponse(message, usage=usage, dropped=dropped)
 
 
-def _parse_block(block: Mapping[str, Any], *, cut: bool) -> MessagePart | None:
+def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
     """The part that a block is; None for what Bedrock's own servers do."""
     if not isinstance(block, dict):
         raise TypeError(f"a block is no object but {block!r:.40}")
@@ -122,10 +113,7 @@ def _parse_reasoning(content: Mapping[str, Any]) -> ReasoningContent:
 def _parse_call(call: Mapping[str, Any], *, cut: bool) -> AnyToolCall | None:
     if call.get("type") is not None:
         return None  # it runs on a server of Bedrock's
-    call_id, given = call["toolUseId"] or new_call_id(), call["input"]
-    if cut and not given:
-        return UnparseableToolCall(call_id, call["name"], "")
-    return parse_tool_call(call_id, call["name"], arguments_text(given))
+    return parse_whole_call(call["toolUseId"], call["name"], call["input"], cut=cut)
 
 
 def _image(format: str, data: str) -> ImageContent:
