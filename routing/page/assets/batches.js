@@ -14,14 +14,13 @@ const LOOK_MS = 2000;
 // Of those nobody knows yet how many lines they have, or there is nothing to be cancelled any more.
 const RUNNING = new Set(["validating", "in_progress"]);
 
-/** Show them in `main`; what it gives ends it. */
-export async function batches(main) {
-  const ended = new AbortController();
+/** Show them in `main`, until `ended`. */
+export async function batches(main, { ended }) {
   const place = element("div", { class: "now-view" });
   let before = "";
 
   const look = async () => {
-    const told = await askAdmin("batches", { signal: ended.signal });
+    const told = await askAdmin("batches", { signal: ended });
     // What is the same is left alone: somebody may be selecting it, or be about to press a button.
     const now = JSON.stringify(told);
     if (now === before) return;
@@ -38,7 +37,7 @@ export async function batches(main) {
     if (!(await confirmed(TEXT.askCancel(batch.id), TEXT.doCancel))) return;
     await attempt(async () => {
       await askAdmin(`batches/${encodeURIComponent(batch.id)}/cancel`, { method: "POST" });
-      if (!ended.signal.aborted) await look();
+      if (!ended.aborted) await look();
     });
   };
 
@@ -46,15 +45,14 @@ export async function batches(main) {
     try {
       await look();
     } catch (error) {
-      if (!ended.signal.aborted) explain(main, TEXT.title, error, show);
+      if (!ended.aborted) explain(main, TEXT.title, error, show);
       return;
     }
     main.replaceChildren(element("div", { class: "row head" }, element("h2", {}, TEXT.title), leave()), place);
-    every(LOOK_MS, look, ended.signal);
+    every(LOOK_MS, look, ended);
   };
 
   await show();
-  return () => ended.abort();
 }
 
 const shown = ({ data, names }, cancel) =>

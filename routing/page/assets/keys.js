@@ -18,12 +18,9 @@ const NO_TEAM = "\u0000";
 const DAYS = 30, DAY = 86400;
 const LOOK_MS = 5000, CURVES_MS = 60000;
 
-/** Show them in `main`; what it gives ends it. */
-export async function keys(main) {
-  const ended = new AbortController();
-  const room = new Keys(main, ended.signal);
-  await room.start();
-  return () => ended.abort();
+/** Show them in `main`, until `ended`. */
+export async function keys(main, { ended }) {
+  await new Keys(main, ended).start();
 }
 
 class Keys {

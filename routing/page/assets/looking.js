@@ -9,6 +9,7 @@ let failing = null;
 
 /** Do `work` every `ms` while the page is seen, until `ended`, an `AbortSignal`. */
 export function every(ms, work, ended) {
+  if (ended.aborted) return;
   let seen = new Date();
   const timer = setInterval(async () => {
     if (document.hidden) return;

@@ -21,8 +21,9 @@ const THEME_KEY = "llama-compat-theme";
 
 const main = document.getElementById("main");
 const skip = document.querySelector(".skip");
+/** What a room that streams has to end itself; what it asks for and looks at ends by its signal. */
 let leave = () => {};
-let turn = 0;
+let room = new AbortController();
 
 /** `#/requests/ID?since=1d`: the view, what is named in it, and what is asked of it. */
 function readAddress() {
@@ -42,9 +43,8 @@ function decoded(text) {
 
 async function show({ byPerson = true } = {}) {
   const { address, ...more } = readAddress();
-  const mine = ++turn;
-  const ending = leave();
-  leave = () => {};
+  const ending = left();
+  const { signal: ended } = (room = new AbortController());
   for (const link of document.querySelectorAll("nav a")) {
     const isHere = link.getAttribute("href") === address;
     if (isHere) link.setAttribute("aria-current", "page");
@@ -56,11 +56,24 @@ async function show({ byPerson = true } = {}) {
   main.replaceChildren(place);
   if (byPerson) main.focus();
   await ending;
-  if (mine !== turn) return;
+  if (ended.aborted) return;
   setTimeout(() => { if (!place.hasChildNodes()) place.append(element("p", { class: "quiet", role: "status" }, TEXT.waiting)); }, PATIENCE_MS);
-  const end = await VIEWS[address](place, more);
-  if (mine === turn) leave = end;
-  else end();
+  try {
+    const end = await VIEWS[address](place, { ...more, ended });
+    if (!end) return;
+    if (ended.aborted) end();
+    else leave = end;
+  } catch (error) {
+    if (!ended.aborted) throw error;
+  }
+}
+
+/** Nobody is in the room any more: nothing there is asked for or looked at again. */
+function left() {
+  room.abort();
+  const ending = leave();
+  leave = () => {};
+  return ending;
 }
 
 /** The words of what is there whatever the view. */
@@ -94,5 +107,5 @@ skip.addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("hashchange", () => show());
-addEventListener("pagehide", () => leave());
+addEventListener("pagehide", left);
 show({ byPerson: false });

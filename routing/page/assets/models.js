@@ -15,12 +15,9 @@ const TEXT = WORDS.models;
 const LOOK_MS = 3000;
 const SOON_DAYS = 90, DAY_MS = 86400000;
 
-/** Show them in `main`; what it gives ends it. */
-export async function models(main) {
-  const ended = new AbortController();
-  const room = new Models(main, ended.signal);
-  await room.start();
-  return () => ended.abort();
+/** Show them in `main`, until `ended`. */
+export async function models(main, { ended }) {
+  await new Models(main, ended).start();
 }
 
 class Models {

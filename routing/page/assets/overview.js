@@ -32,12 +32,9 @@ const CHARTS = [
   [TEXT.charts.first, [line(TEXT.series.median, "first_content")], seconds],
 ];
 
-/** Show it in `main`; what it gives ends it. */
-export async function overview(main) {
-  const ended = new AbortController();
-  const view = new Overview(main, ended.signal);
-  await view.start();
-  return () => ended.abort();
+/** Show it in `main`, until `ended`. */
+export async function overview(main, { ended }) {
+  await new Overview(main, ended).start();
 }
 
 class Overview {

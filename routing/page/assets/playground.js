@@ -18,16 +18,16 @@ const TITLE_LENGTH = 60;
 const SAVE_MS = 300;
 const MOST_SIDES = 4;
 
-/** Show it in `main`; what it gives ends it. */
-export async function playground(main) {
+/** Show it in `main`, until `ended`; what it gives ends what streams, and saves. */
+export async function playground(main, { ended }) {
   let models;
   try {
-    models = (await (await ask("v1/models")).json()).data;
+    models = (await (await ask("v1/models", { signal: ended })).json()).data;
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     // What begins once there is a key ends with the room as well: it is kept, and streams no more.
     let end = () => {};
-    const again = async () => { end = await playground(main); };
+    const again = async () => { end = await playground(main, { ended }); };
     main.replaceChildren(
       element("h2", {}, t("playground.title")),
       error.status === 401
@@ -54,7 +54,7 @@ class Playground {
     this.voice = abilities(models);
     const tell = (problem) => { this.problem.textContent = problem; };
     this.reader = new Reader(this.voice.speakers, () => this.conversation.settings, tell);
-    this.dictation = new Listener({ begin: "voice.dictate", end: "voice.endDictation" }, (sound) => this.#writeDown(sound), tell);
+    this.dictation = new Listener({ begin: "voice.dictate", end: "voice.endDictation" }, (sound, left) => this.#writeDown(sound, left), tell);
     this.recording = new Listener({ begin: "voice.record", end: "voice.endRecording" }, (sound) => this.#attach([soundFile(sound)]), tell);
   }
 
@@ -206,9 +206,9 @@ class Playground {
   }
 
   /** Put what was dictated where the caret is. */
-  async #writeDown(sound) {
+  async #writeDown(sound, left) {
     announce(t("voice.writing"));
-    const said = await writtenDown(sound, chosen(this.conversation.settings.dictate_by, this.voice.writers));
+    const said = await writtenDown(sound, chosen(this.conversation.settings.dictate_by, this.voice.writers), left);
     const { selectionStart: from, selectionEnd: to, value } = this.text;
     const gap = from && /\S/.test(value[from - 1]) ? " " : "";
     this.text.setRangeText(gap + said, from, to, "end");

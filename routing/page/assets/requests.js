@@ -18,12 +18,10 @@ const PAGE = 100;
 /** More rows than that are not kept on the page while it is followed: it is a log, not an archive. */
 const MOST_ROWS = 1000;
 
-/** Show the log, or the one request that the address names, in `main`; what it gives ends it. */
-export async function requests(main, { rest, query }) {
-  const ended = new AbortController();
-  if (rest) await oneRequest(main, rest, ended.signal);
-  else await new Log(main, query, ended.signal).start();
-  return () => ended.abort();
+/** Show the log, or the one request that the address names, in `main`, until `ended`. */
+export async function requests(main, { rest, query, ended }) {
+  if (rest) await oneRequest(main, rest, ended);
+  else await new Log(main, query, ended).start();
 }
 
 class Log {
@@ -119,6 +117,7 @@ class Log {
     try {
       this.#show(await this.#ask({ limit: PAGE, before: this.#oldest }), "older");
     } catch (error) {
+      if (this.ended.aborted) return;
       if (!(error instanceof Failure)) throw error;
       this.problem.replaceChildren(failure(error));
     }

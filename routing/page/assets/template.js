@@ -17,21 +17,19 @@ let draft = null;
 // A draft of a file that somebody else has changed since: it can't be put into theirs by itself.
 let leftOver = null;
 
-/** Show it in `main`; what it gives ends it. */
-export async function template(main) {
-  const ended = new AbortController();
+/** Show it in `main`, until `ended`. */
+export async function template(main, { ended }) {
   const show = async () => {
     let told;
     try {
-      told = await askAdmin("template", { signal: ended.signal });
+      told = await askAdmin("template", { signal: ended });
     } catch (error) {
-      if (!ended.signal.aborted) explain(main, TEXT.title, error, show);
+      if (!ended.aborted) explain(main, TEXT.title, error, show);
       return;
     }
-    main.replaceChildren(...(told.text === null ? unreadable(told, show) : editor(told, show, ended.signal)));
+    main.replaceChildren(...(told.text === null ? unreadable(told, show) : editor(told, show, ended)));
   };
   await show();
-  return () => ended.abort();
 }
 
 const head = (path, ...buttons) =>

@@ -27,10 +27,11 @@ export function abilities(models) {
 /** The one that was chosen, while it is there. */
 export const chosen = (wanted, offered) => (offered.includes(wanted) ? wanted : offered[0]);
 
-/** A button that listens until it is pressed again; `onheard` is given what was said, as a file. */
+/** A button that listens until it is pressed again; `onheard` is given what was said, as a file, and the signal by which nobody wants it any more. */
 export class Listener {
   #recording = null;
   #isOpening = false;
+  #left = new AbortController();
 
   constructor(words, onheard, onproblem) {
     Object.assign(this, { words, onheard, onproblem });
@@ -44,11 +45,15 @@ export class Listener {
     try {
       if (this.#recording) await this.#heard();
       else {
-        this.#recording = await Recording.open();
+        const recording = await Recording.open();
+        // Who left while the browser asked whether it may listen does not want it to.
+        if (this.#left.signal.aborted) return await recording.drop();
+        this.#recording = recording;
         this.#show();
         announce(t("voice.listening"));
       }
     } catch (error) {
+      if (this.#left.signal.aborted) return;
       if (!(error instanceof Failure)) throw error;
       this.onproblem(error.message);
     } finally {
@@ -62,7 +67,7 @@ export class Listener {
     this.#show();
     this.button.disabled = true;
     try {
-      await this.onheard(await recording.close());
+      await this.onheard(await recording.close(), this.#left.signal);
     } finally {
       this.button.disabled = false;
     }
@@ -75,8 +80,9 @@ export class Listener {
     this.button.classList.toggle("listening", isOn);
   }
 
-  /** Listen no more; what was said is forgotten. */
+  /** Listen never again; what was said is forgotten. */
   async stop() {
+    this.#left.abort();
     const recording = this.#recording;
     this.#recording = null;
     this.#show();
@@ -84,13 +90,13 @@ export class Listener {
   }
 }
 
-/** What a model writes down of a sound. */
-export async function writtenDown(sound, model) {
+/** What a model writes down of a sound, unless `signal` says that nobody wants it any more. */
+export async function writtenDown(sound, model, signal) {
   const form = new FormData();
   form.append("model", model);
   form.append("file", sound, "dictation.wav");
   form.append("response_format", "json");
-  const { text } = await (await ask("v1/audio/transcriptions", { method: "POST", body: form })).json();
+  const { text } = await (await ask("v1/audio/transcriptions", { method: "POST", body: form, signal })).json();
   return text.trim();
 }
 

@@ -248,3 +248,30 @@ def test_without_such_models_nothing_is_offered(
             expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
         expect(reply.get_by_role("button", name="Regenerate")).to_be_visible()
         expect(page.get_by_label("Voice")).to_have_count(0)
+
+
+ASKS_FIRST = """() => {
+  const listen = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = (asked) => new Promise((resolve) => {
+    window.allow = async () => resolve((window.stream = await listen(asked)));
+  });
+}"""
+
+
+def test_who_leaves_the_room_leaves_nothing_behind_that_listens_or_asks(talk: Page) -> None:
+    talk.evaluate(ASKS_FIRST)
+    press(talk, "Dictate")
+    talk.wait_for_function("() => window.allow !== undefined")
+    talk.evaluate("() => { location.hash = '#/overview'; }")
+    expect(talk.get_by_role("heading", name="Overview")).to_be_visible()
+    talk.evaluate("() => allow()")
+    talk.wait_for_function(
+        "() => stream.getTracks().every(({ readyState }) => readyState === 'ended')"
+    )
+    # A room that is still coming.
+    talk.route("**/v1/models", lambda _: None)
+    with talk.expect_request("**/v1/models"):
+        talk.evaluate("() => { location.hash = '#/playground'; }")
+    with talk.expect_event("requestfailed") as failed:
+        talk.evaluate("() => { location.hash = '#/overview'; }")
+    assert failed.value.failure == "net::ERR_ABORTED"
