@@ -42,11 +42,12 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
-/** Do `work`, which a person has asked for; what goes wrong is said in a dialog. */
+/** Do `work`, which a person has asked for; what goes wrong is said in a dialog, as long as they are in the room. */
 export async function attempt(work) {
   try {
     await work();
   } catch (error) {
+    if (error.name === "AbortError") return;
     if (!(error instanceof Failure)) throw error;
     const dialog = openDialog(TEXT.failed, failure(error), button(TEXT.close, () => dialog.close()));
   }

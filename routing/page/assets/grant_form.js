@@ -1,5 +1,6 @@
 // The form of what a key opens, and the key itself, which is shown once.
 
+import { attempt } from "./admin.js";
 import { Failure, askAdmin } from "./api.js";
 import { announce, button, copy, element, labelled, openDialog } from "./dom.js";
 import { failure } from "./failure.js";
@@ -9,8 +10,13 @@ const TEXT = WORDS.keys;
 
 const LIMITS = ["requests_per_minute", "tokens_per_minute", "concurrent"];
 
-/** Show a key that was made, this once. */
-export function showSecret({ name, key }) {
+/** Draw anew what has become of a key by `again`; a secret is shown before, as nobody is told it a second time. */
+export async function afterwards(told, again) {
+  if (told.key) showSecret(told);
+  await attempt(again);
+}
+
+function showSecret({ name, key }) {
   const dialog = openDialog(
     TEXT.keyOf(name),
     element("p", {}, TEXT.once),
@@ -56,8 +62,7 @@ export function edit(key, teams, again) {
           const told = await send();
           dialog.close();
           announce(key ? TEXT.changeOf(told.name) : TEXT.keyOf(told.name));
-          await again();
-          if (told.key) showSecret(told);
+          await afterwards(told, again);
         } catch (error) {
           if (!(error instanceof Failure)) throw error;
           problem.replaceChildren(failure(error));

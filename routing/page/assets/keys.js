@@ -7,7 +7,7 @@ import { chart } from "./chart.js";
 import { button, confirmed, element, focusIn, labelled, openDialog } from "./dom.js";
 import { badge, bar, spark, when } from "./figures.js";
 import { dollars, number } from "./formats.js";
-import { edit, showSecret } from "./grant_form.js";
+import { afterwards, edit } from "./grant_form.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
 
@@ -203,8 +203,7 @@ class Keys {
       if (!(await confirmed(question, text))) return;
       await attempt(async () => {
         const told = await askAdmin(path, { method });
-        await this.look();
-        if (told.key) showSecret(told);
+        await afterwards(told, () => this.look());
       });
     };
     const path = `keys/${encodeURIComponent(key.id)}`;

@@ -112,6 +112,21 @@ def test_a_key_from_first_to_last(keys: Page, operated: ServerProcess, shot: Sho
     assert ask(operated, second) == 401
 
 
+def test_a_key_is_shown_even_where_the_list_can_t_be_read(
+    keys: Page, operated: ServerProcess
+) -> None:
+    """Nobody is told it a second time, and the one before is revoked."""
+    name = f"once-{token_hex(3)}"
+    first = make(keys, name)
+    keys.route("**/admin/access", lambda route: route.fulfill(status=503))
+    row(keys, name).get_by_role("button", name=f"Rotate {name}").click()
+    keys.get_by_role("button", name="Rotate", exact=True).click()
+    expect(keys.locator("dialog")).to_have_count(2)
+    second = keys.locator("dialog pre").text_content()
+    assert second is not None
+    assert [ask(operated, each) for each in (first, second)] == [401, 200]
+
+
 def test_two_who_change_a_key_at_once_lose_nothing(keys: Page, operated: ServerProcess) -> None:
     name = f"shared-{token_hex(3)}"
     limits = {"requests_per_minute": 7, "concurrent": 2}
