@@ -70,12 +70,23 @@ class Catalog:
             model: what it calls the model.
             settings: the template's `facts`, which count for more.
         """
-        vendor = vendor_of(self._types.get(provider, ""))
-        like = None if settings is None else settings.like
-        if like is not None:
-            vendor, _, model = like.partition("/")
+        vendor, model = self.listed_as(provider, model, settings)
         facts = NOTHING if vendor is None else self.facts(vendor, model)
         return facts if settings is None else over(facts, settings.known())
+
+    def listed_as(
+        self, provider: str, model: str, settings: FactsSettings | None = None
+    ) -> tuple[str | None, str]:
+        """Whose model a provider's is, and by which name that is known: the one that it is like,
+        where the template says so. The vendor is None where nobody knows.
+
+        Args:
+            provider, model, settings: as for `target_facts`.
+        """
+        if settings is not None and settings.like is not None:
+            vendor, _, model = settings.like.partition("/")
+            return vendor, model
+        return vendor_of(self._types.get(provider, "")), model
 
     def models(self) -> Iterable[KnownModel]:
         """Every model whose name is known, vendor by vendor."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from llama_compat.catalog.catalog import Catalog
 from llama_compat.catalog.prices import known_rates
-from llama_compat.catalog.vendors import vendor_of
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution, FlatTarget
@@ -52,9 +51,7 @@ def _has_price(distribution: Distribution, catalog: Catalog, target: FlatTarget)
     types = {each.id: each.type for each in distribution.providers}
     if target.price is not None or types[target.provider].startswith("local::"):
         return True
-    vendor, model = vendor_of(types[target.provider]), target.model
-    if target.facts is not None and target.facts.like is not None:
-        vendor, _, model = target.facts.like.partition("/")
+    vendor, model = catalog.listed_as(target.provider, target.model, target.facts)
     if vendor is None:
         return False
     return known_rates(vendor, model, catalog.facts(vendor, model).price) is not None

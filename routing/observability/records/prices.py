@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from llama_compat.catalog import Catalog
 from llama_compat.catalog.facts import Price
 from llama_compat.catalog.prices import Rates, flat_rates, known_rates
-from llama_compat.catalog.vendors import vendor_of
 from llama_compat.types import Usage
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ class Prices:
             if each.price is not None
         }
         self._wanted = [(each.provider, each.model) for _, each in targets if each.price is None]
-        self._vendors = {each.id: vendor_of(each.type) for each in distribution.providers}
         self._facts = {
             (each.provider, each.model): each.facts for _, each in targets if each.facts is not None
         }
@@ -59,7 +57,7 @@ class Prices:
 
     async def start(self) -> None:
         """Look up what the template's models cost; the list is large, so in a thread."""
-        if any(self._vendors.get(provider) for provider, _ in self._wanted):
+        if any(self._listed_as(*each)[0] is not None for each in self._wanted):
             await asyncio.to_thread(self._look_up_all, self._wanted)
 
     def cost(
@@ -88,12 +86,13 @@ class Prices:
         return known[1]
 
     def _look_up(self, provider: str, model: str, batch: bool) -> Rates | None:
-        settings, vendor = self._facts.get((provider, model)), self._vendors.get(provider)
-        if settings is not None and settings.like is not None:
-            vendor, _, model = settings.like.partition("/")
+        vendor, model = self._listed_as(provider, model)
         if vendor is None:
             return None
         return known_rates(vendor, model, self._catalog.facts(vendor, model).price, batch=batch)
+
+    def _listed_as(self, provider: str, model: str) -> tuple[str | None, str]:
+        return self._catalog.listed_as(provider, model, self._facts.get((provider, model)))
 
     def _look_up_all(self, models: Iterable[tuple[str, str]]) -> None:
         for provider, model in models:

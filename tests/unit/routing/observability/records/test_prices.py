@@ -199,6 +199,18 @@ def test_each_target_has_a_price() -> None:
     assert prices.cost("m", "c", "m", Usage(1, 0)) is None
 
 
+async def test_what_one_s_own_server_is_like_is_looked_up_at_the_start_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the first request would have the list read, and all others wait for it."""
+    own = {"id": "own", "type": "remote::passthrough", "config": {"base_url": "http://h/v1"}}
+    like = {"id": "m", "provider": "own", "facts": {"like": "openai/gpt-4.1"}}
+    prices = Prices(Distribution.model_validate({"providers": [own], "models": [like]}))
+    await prices.start()
+    monkeypatch.setattr(prices_module, "known_rates", None)
+    assert prices.cost("m", "own", "m", Usage(1_000_000, 0))
+
+
 def test_a_price_of_nothing_is_a_price() -> None:
     prices = Prices(distribution(PriceSettings(input=0, output=0)))
     assert prices.cost("m", "up", "gpt-4.1", Usage(100, 10)) == 0
