@@ -13,6 +13,7 @@ from providers.local.torch_engine.eagle.head_runner import EagleRunner
 from providers.local.torch_engine.scheduling.measured import MeasuredGuesser
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.speculation import MOST_ROWS
 
 
 class EagleGuesser(MeasuredGuesser):
@@ -45,6 +46,7 @@ class EagleGuesser(MeasuredGuesser):
         ahead = going = self._runner.begin(list(wanted))
         while going:
             began = self._clock()
+            rows = sum(len(each.states) for each in going)
             logits = self._runner.forward(going, self._vocab_size)
             own = [each.own for each in going]
             choices = self._sampler.sample(logits, own, [None] * len(own))
@@ -56,5 +58,6 @@ class EagleGuesser(MeasuredGuesser):
                 if len(each.guessed) < wanted[each.sequence]:
                     going_on.append(each)
             going = going_on
-            self._took(began)
+            if rows <= MOST_ROWS:
+                self._took(began)
         return {each.sequence: each.guessed for each in ahead if each.guessed}

@@ -2,8 +2,9 @@
 
 The head's keys and values of a token lie where the model's do, in a layer of their own. So what is
 found of a prompt in the cache is there for both, and what has to give way goes with the model's.
-They are made of the model's states and of the token that follows; that of the last token is known
-when it was chosen, so that the state of that one waits until then.
+They are made of the model's states and of the token that follows. That is known of the last token
+once it was chosen, so that its state waits until then; and on to the end of its block, if nothing
+is guessed.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 
 class _Waiting(NamedTuple):
-    """Of a sequence, what the model made of its last token and of those that were guessed then.
+    """Of a sequence, what the model made of its last tokens and of those that were guessed then.
 
     Attributes:
-        start: the place of that token.
-        states: fused, `[1 + guessed, hidden]`.
+        start: the place of the first of them.
+        taken: step by step, `[tokens, layers * hidden]`; the last of its last token, and of those
+            that were guessed.
     """
 
     start: int
-    states: torch.Tensor
+    taken: list[torch.Tensor]
 
-    def known(self, sequence: TorchSequence) -> torch.Tensor | None:
-        """The states of the tokens that it has come to, now that it is known what follows each;
-        None if they are of other tokens, as it was sent back since."""
-        count = sequence.computed - self.start
-        return self.states[:count] if 0 < count <= len(self.states) else None
+    def known(self, sequence: TorchSequence) -> list[torch.Tensor]:
+        """The same of the tokens that it has come to, now that it is known what follows each;
+        nothing if it was sent back since."""
+        *before, last = self.taken
+        count = sequence.computed - self.start - sum(map(len, before))
+        return [*before, last[:count]] if 0 < count <= len(last) else []
 
 
 @dataclass(eq=False)
@@ -85,7 +88,7 @@ class _Rows:
 
         Args:
             start: the place of the first.
-            states: of each, `[tokens, hidden]`.
+            states: of each, `[tokens, hidden]`, or what they are fused of.
             following: the token behind each.
             blocks: of the cache.
         """
@@ -130,40 +133,48 @@ class EagleRunner:
             chunks: of it; their tokens don't count as computed yet.
             taken: what was made of them.
         """
-        states = self._head.fuse(taken.together)
         rows, size, at = _Rows(self._block_size), self._block_size, 0
+        everything = taken.together
         for chunk in chunks:
-            each, own = chunk.sequence, states[at : at + chunk.rows]
+            each, own = chunk.sequence, everything[at : at + chunk.rows]
             at += chunk.rows
-            tokens, start, end = each.token_ids, each.computed, each.computed + chunk.tokens
-            waited = self._waiting.pop(each, None)
-            before = None if waited is None else waited.known(each)
-            if waited is not None and before is not None:
-                rows.add(waited.start, before, tokens[waited.start + 1 : start + 1], each.blocks)
-            count = chunk.tokens
+            tokens, end = each.token_ids, each.computed + chunk.tokens
+            start, states = self._waited(each)
+            if chunk.samples and start // size == end // size:
+                # All of a block at once takes less than one after the other.
+                self._waiting[each] = _Waiting(start, [*states, own.clone()])
+                continue
+            count = end - start
             if chunk.samples:
-                self._waiting[each] = _Waiting(end - 1, own[count - 1 :].clone())
+                self._waiting[each] = _Waiting(end - 1, [own[chunk.tokens - 1 :].clone()])
                 # Of a block that is full there may be others who look at it before it is known
                 # what follows here: to them it is as if its last token came again.
                 count -= end % size != 0
-            if count:
-                following = tokens[start + 1 : start + 1 + count]
-                following += tokens[-1:] * (count - len(following))
-                rows.add(start, own[:count], following, each.blocks)
+            following = tokens[start + 1 : start + 1 + count]
+            following += tokens[-1:] * (count - len(following))
+            states = torch.cat([*states, own[: chunk.tokens]])[:count]
+            rows.add(start, states, following, each.blocks)
         if rows.token_ids:
             token_ids, step = self._step(rows)
-            self._head.write(token_ids, torch.cat(rows.states), step, self._cache.layers[0])
+            states = self._head.fuse(torch.cat(rows.states))
+            self._head.write(token_ids, states, step, self._cache.layers[0])
+
+    def _waited(self, sequence: TorchSequence) -> tuple[int, list[torch.Tensor]]:
+        """Where the head goes on with a sequence, and what the model has made of it from there."""
+        waited = self._waiting.pop(sequence, None)
+        known = [] if waited is None else waited.known(sequence)
+        return (waited.start, known) if waited is not None and known else (sequence.computed, [])
 
     def begin(self, sequences: Sequence[TorchSequence]) -> list[Ahead]:
         """Of sequences of which the model has computed all tokens but the last, those that can be
         guessed for: `PLACES` at most."""
         found = []
         for place, each in enumerate(sequences):
-            waited = self._waiting.pop(each, None)
-            states = None if waited is None else waited.known(each)
-            if waited is not None and states is not None:
+            start, known = self._waited(each)
+            if known:
+                states = self._head.fuse(torch.cat(known))
                 blocks = [*each.blocks, self._spare + place]
-                found.append(Ahead(each, as_guessed(each), blocks, waited.start, states))
+                found.append(Ahead(each, as_guessed(each), blocks, start, states))
         return found
 
     def forward(self, going: Sequence[Ahead], vocab_size: int) -> torch.Tensor:

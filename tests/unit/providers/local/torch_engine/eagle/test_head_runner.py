@@ -133,6 +133,21 @@ def test_it_does_not_matter_how_the_tokens_came(folder: Path, tmp_path: Path) ->
     assert_same(said(loaded, second, guesses), expected, weights)
 
 
+def test_a_prompt_shorter_than_a_block_that_goes_on_beyond_it(folder: Path, tmp_path: Path) -> None:
+    config = head_config(config_in(folder))
+    weights = random_weights(config)
+    loaded = loaded_with(folder, write_head(tmp_path, config, weights))
+    sequence = TorchSequence(Generation(TOKENS[:9], SamplingParams(), 30), lambda _: None)
+    sequence.blocks = [5, 2]
+    computed(loaded, Chunk(sequence, 9))
+    for place in range(9, 19):
+        sequence.token_ids.append(TOKENS[place])
+        computed(loaded, Chunk(sequence, 1))
+    sequence.token_ids.append(TOKENS[19])
+    expected = expected_logits(folder, config, weights, TOKENS[:20], (7,))
+    assert_same(said(loaded, sequence, (7,)), expected, weights)
+
+
 def test_the_last_token_of_a_full_block_is_there_for_others(folder: Path, tmp_path: Path) -> None:
     """Whose prompts begin with all of it, though what follows it is not known yet."""
     config = head_config(config_in(folder))
