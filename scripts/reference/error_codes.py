@@ -280,6 +280,11 @@ REQUEST = {
     ),
     "no_key_store": Row("409", "The server stores no keys.", "Set `server.stored_keys: true`."),
     "no_records": Row("409", "The server keeps no records.", "Set `server.records: {}`."),
+    "response_too_large": Row(
+        "413",
+        "A background response would be larger, with its input alone, than all that is kept.",
+        "Ask without `background`, send less, or raise `server.responses_store` `max_bytes`.",
+    ),
     "request_too_large": Row(
         "413", "The body is over `server.max_body_bytes`.", "Send less, or raise it."
     ),
