@@ -318,7 +318,7 @@ async def _pushed(events: bytes, stream: GuardedStream, guard: Guard) -> bytes:
                 if stream.blocked:
                     break
     except Blocked:
-        shown.append(stream.withhold())
+        shown.append(stream.withhold(events))
     return b"".join(shown)
 
 

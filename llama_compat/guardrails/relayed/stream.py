@@ -150,11 +150,25 @@ class GuardedStream:
             self._end(out)
         return b"".join(out)
 
-    def withhold(self) -> bytes:
-        """What the client gets where no more may be shown, for what is in no text."""
+    def withhold(self, events: bytes) -> bytes:
+        """What the client gets where these events may not be shown, for what is in no text."""
         out: list[bytes] = []
+        if not (self._told or self._texts):
+            self._tell_frame(events[: end_of_event(events, 0)])
         self._end(out)
         return b"".join(out)
+
+    def _tell_frame(self, raw: bytes) -> None:
+        """Have the end named as an event is that is not shown, in APIs whose events all are."""
+        match = DATA.fullmatch(raw)
+        try:
+            event: Any = {} if match is None else from_raw(Raw(match[2]))
+            frame = {name: each for name, each in event.items() if isinstance(each, str | int)}
+            if not kind_of(event):
+                shown = self._guard.said(frame)
+                self._told.append({**shown, "choices": []} if "choices" in event else shown)
+        except (ValueError, Blocked):
+            pass  # it ends without a name
 
     def _end(self, out: list[bytes]) -> None:
         self._release(out)
