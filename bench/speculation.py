@@ -2,15 +2,19 @@
 
     python -m bench.speculation [--model starter] [--rounds 5] [--quantization int8]
     python -m bench.speculation --quantization none --draft starter --draft-quantization int8
+    python -m bench.speculation --eagle random --sizes 1 4 8
 
 Guesses are read off the text (`ngram`), or said by a draft, which may be the model itself in fewer
-bits.
+bits, or by an EAGLE-3 head. A `random` one is never right: with it, what a head costs is measured,
+which reads what the model computes also where nothing is guessed.
 
-One request at a time, and two and four, on two engines that differ in nothing else, in turns in
-each round: an edit, whose reply is mostly its prompt; a story; and a prompt of random tokens whose
-reply is drawn as randomly. Prompts are in the cache before, so that replies alone are timed.
+One request at a time, and two and four, or as many as is said, on two engines that differ in
+nothing else, in turns in each round: an edit, whose reply is mostly its prompt; a story; and a
+prompt of random tokens whose reply is drawn as randomly. Prompts are in the cache before, so that
+replies alone are timed.
 Replies have to be the same. Reported are the tokens/s with guesses of those without, medians of
-the rounds' ratios. Writes `bench/results/speculation.json`, with a draft `speculation-draft.json`.
+the rounds' ratios. Writes `bench/results/speculation.json`, with a draft `speculation-draft.json`,
+with a head `speculation-eagle.json`.
 """
 
 from __future__ import annotations
@@ -20,9 +24,14 @@ import asyncio
 import json
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_file
 
 from bench.machine import write_results
 from llama_compat.types import (
@@ -66,8 +75,8 @@ def source_of(number: int) -> str:
     )
 
 
-def workloads(model: Any) -> dict[str, Workload]:
-    """Three of each, of which the first are for one request at a time."""
+def workloads(model: Any, count: int) -> dict[str, Workload]:
+    """So many of each, of which the first are for one request at a time."""
 
     def asked(text: str) -> tuple[int, ...]:
         chat = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
@@ -76,14 +85,16 @@ def workloads(model: Any) -> dict[str, Workload]:
     dice, greedy = random.Random(0), GreedySamplingStrategy()
     edits = [
         asked(f"Repeat this file, but call get_price get_cost:\n\n{source_of(number)}")
-        for number in range(SIZES[-1])
+        for number in range(count)
     ]
+    who = ("a sailor", "a baker", "two sisters", "an old dog")
+    where = ("in a bottle", "under a stone", "at the market", "in a dream")
     stories = [
-        asked(f"Tell a story about {who} who finds a letter in a bottle.")
-        for who in ("a sailor", "a baker", "two sisters", "an old dog")
+        asked(f"Tell a story about {who[at % 4]} who finds a letter {where[at // 4 % 4]}.")
+        for at in range(count)
     ]
     noise = [
-        tuple(dice.randrange(1000, model.vocab_size) for _ in range(300)) for _ in range(SIZES[-1])
+        tuple(dice.randrange(1000, model.vocab_size) for _ in range(300)) for _ in range(count)
     ]
     return {
         "edit": Workload(edits, greedy),
@@ -115,7 +126,7 @@ async def compare(
 ) -> dict[str, Any]:
     """All workloads, by both engines in turns."""
     found: dict[str, Any] = {}
-    for name, asked in workloads(engines["none"].model).items():
+    for name, asked in workloads(engines["none"].model, max(sizes)).items():
         for size in sizes:
             ratios, rates = [], []
             before = engines["guesses"].stats
@@ -149,6 +160,37 @@ def opened(name: str, quantization: str, speculation: Any) -> TorchEngine:
     return engine
 
 
+def random_head(folder: Path, model: Path) -> str:
+    """Write an EAGLE-3 head to `folder` that knows nothing of the model in `model`, of the sizes
+    that one would have; its path."""
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    size, between, known = config["hidden_size"], config["intermediate_size"], 8192
+    heads, keys = config["num_attention_heads"], config["num_key_value_heads"]
+    width = size // heads
+    shapes = {
+        "fc": (size, 3 * size),
+        "midlayer.self_attn.q_proj": (size, 2 * size),
+        "midlayer.self_attn.k_proj": (keys * width, 2 * size),
+        "midlayer.self_attn.v_proj": (keys * width, 2 * size),
+        "midlayer.self_attn.o_proj": (size, size),
+        "midlayer.mlp.gate_proj": (between, size),
+        "midlayer.mlp.up_proj": (between, size),
+        "midlayer.mlp.down_proj": (size, between),
+        "lm_head": (known, size),
+        **dict.fromkeys(("norm", "midlayer.hidden_norm", "midlayer.input_layernorm"), (size,)),
+        "midlayer.post_attention_layernorm": (size,),
+    }
+    torch.manual_seed(0)
+    weights = {f"{name}.weight": torch.randn(shape) * 0.05 for name, shape in shapes.items()}
+    # Tokens as far from each other as can be.
+    weights["d2t"] = torch.arange(known) * (config["vocab_size"] // known - 1)
+    save_file(weights, folder / "model.safetensors")
+    own = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": known}
+    layer = {"model_type": "llama", "num_hidden_layers": 1, "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config | own | layer), "utf-8")
+    return str(folder)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
@@ -159,10 +201,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="at a time")
     parser.add_argument("--draft", help="a model that guesses, in place of the text")
     parser.add_argument("--draft-quantization", default="auto")
+    parser.add_argument("--eagle", help="an EAGLE-3 head that guesses, or 'random'")
     options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(options, Path(folder))
+
+
+def measure(options: argparse.Namespace, folder: Path) -> None:
+    """Compare, and write what came of it; `folder` is for what is made for that."""
     guesses: Any = "ngram"
+    written = "speculation"
     if options.draft is not None:
         guesses = {"draft": options.draft, "quantization": options.draft_quantization}
+        written = "speculation-draft"
+    elif options.eagle is not None:
+        head = options.eagle
+        if head == "random":
+            head = random_head(folder, model_store.resolve(options.model))
+        guesses = {"eagle": head, "quantization": options.quantization}
+        written = "speculation-eagle"
     engines = {
         name: opened(options.model, options.quantization, each)
         for name, each in {"none": "none", "guesses": guesses}.items()
@@ -175,14 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = {
         "model": options.model,
         "quantization": options.quantization,
-        "guesses": guesses,
+        "guesses": guesses if options.eagle is None else {"eagle": options.eagle},
         "tokens": TOKENS,
         "rounds": options.rounds,
         "wanted": WANTED,
         "of without": found,
     }
     if not options.no_record:
-        written = "speculation" if options.draft is None else "speculation-draft"
         write_results(written, results, "torch", "transformers")
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.distribution.adapters import AdapterOf
@@ -15,6 +15,7 @@ from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.prefixes.held import CacheNews, HeldPrompts
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.translation import answer_rerank, answer_token_count
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -43,13 +44,14 @@ WAKING_KEEPALIVE_SECONDS = 5.0
 often as that."""
 
 
-class ProviderConfig(BaseModel):
+class ProviderConfig(TemplateSettings):
     """The settings that every provider has; a provider's own are a subclass of this.
 
     Subclasses import nothing heavy: a template is checked with them alone.
     """
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    # Some know where their vendor is once all else is read.
+    model_config = ConfigDict(frozen=False)
 
     unsupported: Literal["refuse", "drop", "adapt"] | None = None
     """What to do with a parameter that the provider or its model can't honour: `refuse` the

@@ -329,13 +329,16 @@ class Application(FastAPI):
     def _render_invalid_query(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        name = str(first["loc"][-1])
-        return self._render_api_error(
-            request, invalid_parameter(name, f"'{name}': {first['msg']}.")
-        )
+        name, message = str(first["loc"][-1]), f"'{first['loc'][-1]}': {first['msg']}."
+        if first["loc"] == ("body",) or first["type"] == "json_invalid":
+            name, message = "body", _SEND_JSON
+        return self._render_api_error(request, invalid_parameter(name, message))
 
     def _render_unexpected(self, request: Request, error: Exception) -> Response:
         return self._render_api_error(request, internal_error())
+
+
+_SEND_JSON = "The body has to be a JSON object, with the header 'content-type: application/json'."
 
 
 def _cors(app: ASGIApplication, settings: CorsSettings | None) -> ASGIApplication | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import gc
 import logging
-import os
 import re
 import signal
 import sys
@@ -17,14 +16,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import postgres
+from tests import postgres, workers
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Where a process for each core runs tests, threads of torch's own would only wait for each other.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What is imported and collected stays: to look through all of it for garbage again and again is a
 # fifth of the work. `pytest_collection_finish` has it looked for from then on.
@@ -108,6 +103,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    workers.set_up(config)
     if config.getoption("--abuse"):
         settings.load_profile("long")
 

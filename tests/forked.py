@@ -77,7 +77,9 @@ class Forked:
         env: all of its environment.
         output: the file that it writes to.
         errors: that for what is not its output, if it is another.
+        input: the file that it reads, if it is not an empty one.
         imported: what it needs besides the router, such as `TORCH`.
+        parent: the module whose processes fork it, which gets `imported` as its arguments.
         first: a module that it imports before it does anything.
 
     Attributes:
@@ -98,7 +100,9 @@ class Forked:
         env: Mapping[str, str],
         output: int,
         errors: int | None = None,
+        input: int | None = None,
         imported: tuple[str, ...] = (),
+        parent: str = __name__,
         first: str | None = None,
     ) -> None:
         asked = {
@@ -110,8 +114,9 @@ class Forked:
         self._command = command
         self._told, tells = os.pipe()
         files = [output, output if errors is None else errors, tells]
+        files += [] if input is None else [input]
         try:
-            socket.send_fds(_parent(imported), [json.dumps(asked).encode()], files)
+            socket.send_fds(_parent(parent, imported), [json.dumps(asked).encode()], files)
         finally:
             os.close(tells)
         said = os.read(self._told, _ID.size)
@@ -179,13 +184,13 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 
 @cache
-def _parent(imported: tuple[str, ...]) -> socket.socket:
+def _parent(module: str, imported: tuple[str, ...]) -> socket.socket:
     """The way to a process that forks, which starts with the first who asks for one.
 
     All processes that run tests of one run have one and the same: what it imports takes seconds.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    kind = zlib.crc32("\0".join([sys.executable, *imported]).encode())
+    kind = zlib.crc32("\0".join([sys.executable, module, *imported]).encode())
     address = f"\0llama-compat-{run}-{kind}"
     started = False
     while True:
@@ -196,11 +201,11 @@ def _parent(imported: tuple[str, ...]) -> socket.socket:
                 return ours
         ours.close()
         # There is none; or it ends, since all who asked it have.
-        assert not started, f"the process that forks has ended, see the output of {__name__}"
-        started = _start(address, imported)
+        assert not started, f"the process that forks has ended, see the output of {module}"
+        started = _start(address, module, imported)
 
 
-def _start(address: str, imported: tuple[str, ...]) -> bool:
+def _start(address: str, module: str, imported: tuple[str, ...]) -> bool:
     """Start a process that forks, unless another has begun to; whether it was started."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         try:
@@ -210,9 +215,10 @@ def _start(address: str, imported: tuple[str, ...]) -> bool:
             return False
         listener.listen(64)
         subprocess.run(
-            [sys.executable, "-m", __name__, str(listener.fileno()), *imported],
+            [sys.executable, "-m", module, str(listener.fileno()), *imported],
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
+            stdout=2,  # its own may be a pipe, whose reader waits for its end
             cwd=Path(__file__).parents[1],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
@@ -250,13 +256,26 @@ def main() -> None:
     _make_an_application()
     gc.collect()
     gc.freeze()  # or the first collection in each fork would copy all of it
-    _become(*_Forks(socket.socket(fileno=int(sys.argv[1]))).wait())
+    become_what_is_asked_for(int(sys.argv[1]))
     try:
         routing.cli.main()
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             ended_with.append(ended.code or 0)
         raise
+
+
+def become_what_is_asked_for(listener: int) -> None:
+    """Fork for all who ask, and return in each fork, which has the command line, environment,
+    folder, session and files that were asked for.
+
+    Args:
+        listener: the socket that `_start` has made for this process.
+
+    Raises:
+        SystemExit: in the process that forks: nobody asks more.
+    """
+    _become(*_Forks(socket.socket(fileno=listener)).wait())
 
 
 def _leave(ended_with: Sequence[int]) -> None:
@@ -310,16 +329,16 @@ class _Forks:
                 raise SystemExit
 
     def _fork_for(self, asker: int) -> tuple[bytes, list[int]] | None:
-        asked, files, *_ = socket.recv_fds(self._askers[asker], _LONGEST, 3)
+        asked, files, *_ = socket.recv_fds(self._askers[asker], _LONGEST, 4)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
             if not asked:
                 self._end_those_of(asker)
                 return None
-            *outputs, tells = files
+            output, errors, tells, *inputs = files
             if pid := os.fork():
                 self._asked_by[pid], self._pipes[pid] = asker, tells
-                for file in outputs:
+                for file in (output, errors, *inputs):
                     os.close(file)
                 return None
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -363,8 +382,8 @@ def _become(asked: bytes, files: list[int]) -> None:
     # What `multiprocessing` starts, as for workers, begins as the command itself does.
     main_module.__spec__, main_module.__file__ = None, sys.argv[0]
     sys.path[0] = str(Path(sys.executable).parent)
-    *outputs, tells = files
-    for number, file in enumerate(outputs, 1):
+    output, errors, tells, *inputs = files
+    for number, file in [(1, output), (2, errors), *((0, file) for file in inputs)]:
         os.dup2(file, number)
         os.close(file)
     os.write(tells, _ID.pack(os.getpid()))

@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
@@ -18,16 +16,15 @@ from pydantic import (
 
 from llama_compat.guardrails.settings import CheckSettings
 from llama_compat.settings.fields import Name, NothingIsEmpty, Positive
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.settings.secret_kinds import ADDRESS
 
 Period = Literal["day", "week", "month", "ever"]
 """What a budget is for; days, weeks and months are UTC's."""
 
 
-class AccessSettings(BaseModel):
+class AccessSettings(TemplateSettings):
     """What the settings in this module have in common."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class LimitSettings(AccessSettings):

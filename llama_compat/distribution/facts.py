@@ -5,18 +5,17 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from llama_compat.catalog.facts import Effort, Instructions, Sampling
+from llama_compat.settings.model import TemplateSettings
 
 _Count = Annotated[int, Field(ge=1)]
 _Kind = Literal["text", "image", "audio", "video", "document"]
 
 
-class FactsSettings(BaseModel):
+class FactsSettings(TemplateSettings):
     """Facts of a model, over those of the catalogue; what is not said stays as it is there."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     like: Annotated[str, Field(pattern="^[a-z0-9-]+/.+$")] | None = None
     """Another model whose facts count: `VENDOR/MODEL`, as `llama-compat models` shows them. For

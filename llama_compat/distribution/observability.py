@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.settings.secret_kinds import ADDRESS
 
 STORAGE_SCHEMES = ("sqlite:", "postgres://", "postgresql://")
@@ -40,10 +41,8 @@ def _is_pattern(pattern: str) -> str:
     return pattern
 
 
-class OperationsSettings(BaseModel):
+class OperationsSettings(TemplateSettings):
     """What the settings in this module have in common."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 StorageAddress = Annotated[SecretStr, AfterValidator(_is_storage), ADDRESS]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, ByteSize, Field, StringConstraints
 
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.text.durations import seconds_of
 
 _IDLE = "idle "
@@ -45,10 +46,8 @@ def longest_keep(one: str, other: str) -> str:
     return max(one, other, key=length)
 
 
-class ResidencySettings(BaseModel):
+class ResidencySettings(TemplateSettings):
     """How models take turns in the memory that `memory` gives them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     stay_seconds: Annotated[float, Field(ge=0, le=86400)] = 5
     """A model that was loaded makes no room for another before this, nor before it has been there

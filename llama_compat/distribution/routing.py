@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.facts import FactsSettings
 from llama_compat.distribution.observability import PriceSettings
 from llama_compat.settings.fields import Name as _Name
 from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.settings.model import TemplateSettings
 
 if TYPE_CHECKING:
     from llama_compat.distribution.template import ModelSettings
@@ -47,11 +48,7 @@ def _check_sticky(source: str) -> str:
     raise ValueError(f"expected one of {', '.join(_STICKY_ON)}, or header:NAME")
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class BackoffSettings(_Settings):
+class BackoffSettings(TemplateSettings):
     """How long a retry of the same target waits, in seconds: twice as long each time."""
 
     first: _Seconds = 0.25
@@ -61,7 +58,7 @@ class BackoffSettings(_Settings):
     """Before any; a vendor's `Retry-After` may ask for more."""
 
 
-class RetrySettings(_Settings):
+class RetrySettings(TemplateSettings):
     """How often a request is sent again."""
 
     same_target: Annotated[int, Field(ge=0)] = 1
@@ -78,7 +75,7 @@ class RetrySettings(_Settings):
     """How long a retry waits."""
 
 
-class CooldownSettings(_Settings):
+class CooldownSettings(TemplateSettings):
     """After so many failures in a row within so many seconds a target is left alone."""
 
     failures: _Count = 3
@@ -91,7 +88,7 @@ class CooldownSettings(_Settings):
     """How long it is left alone, before one request probes it."""
 
 
-class MirrorSettings(_Settings):
+class MirrorSettings(TemplateSettings):
     """Another model that gets a share of the requests too; what it says is thrown away."""
 
     model: _Name
@@ -101,7 +98,7 @@ class MirrorSettings(_Settings):
     """The share of the requests."""
 
 
-class PrefixSettings(_Settings):
+class PrefixSettings(TemplateSettings):
     """What `balance: prefix` takes a target to have in its cache, and when it is too busy to be
     asked for that."""
 
@@ -120,7 +117,7 @@ class PrefixSettings(_Settings):
     """so many times as many. It is not asked then, whatever it has."""
 
 
-class RoutingSettings(_Settings):
+class RoutingSettings(TemplateSettings):
     """The policies of a model with several targets."""
 
     balance: Balance = "weighted"
@@ -173,7 +170,7 @@ class RoutingSettings(_Settings):
     """Whether a client may name its target in the header `x-llama-compat-target`."""
 
 
-class TargetSettings(_Settings):
+class TargetSettings(TemplateSettings):
     """One place that a model's requests may go to."""
 
     provider: _Name | None = None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+
+from llama_compat.settings.model import TemplateSettings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class ReplicaSettings(_Settings):
+class ReplicaSettings(TemplateSettings):
     """How many processes run each model of a local provider, and what each needs."""
 
     min: Annotated[int, Field(ge=0)] = 1
@@ -65,7 +63,7 @@ def _check_address(address: str) -> str:
     return address
 
 
-class ScaleSettings(_Settings):
+class ScaleSettings(TemplateSettings):
     """The Ray cluster on which replicas run."""
 
     ray: Annotated[str, Field(min_length=1), AfterValidator(_check_address)] | None = None

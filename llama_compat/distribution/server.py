@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from llama_compat.distribution.access import (
     CorsSettings,
@@ -27,6 +27,7 @@ from llama_compat.distribution.vector_stores import VectorStoresSettings
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.settings.fields import Name as _Name
 from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.settings.model import TemplateSettings
 
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
@@ -49,11 +50,7 @@ def _check_key(key: SecretStr) -> SecretStr:
 APIName = Literal["openai", "responses", "messages", "ollama", "gemini", "interactions"]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class ResponsesStoreSettings(_Settings):
+class ResponsesStoreSettings(TemplateSettings):
     """For how long responses, and Google's interactions, are kept, and how many."""
 
     path: _Name | None = None
@@ -66,7 +63,7 @@ class ResponsesStoreSettings(_Settings):
     """Of responses and their input; the oldest make room for the newest."""
 
 
-class ReasoningMemorySettings(_Settings):
+class ReasoningMemorySettings(TemplateSettings):
     """How much is kept of what models thought when they called tools, in the process that answered.
 
     What bounds is met forgets what was not asked for for longest.
@@ -82,7 +79,7 @@ class ReasoningMemorySettings(_Settings):
     """What all of it may come to."""
 
 
-class AdminSettings(_Settings):
+class AdminSettings(TemplateSettings):
     """What the page and `/admin/` may do besides."""
 
     can_edit: bool = False
@@ -91,7 +88,7 @@ class AdminSettings(_Settings):
     user does."""
 
 
-class WebSocketSettings(_Settings):
+class WebSocketSettings(TemplateSettings):
     """How long a WebSocket is kept; all else that bounds a connection holds for it too."""
 
     max_seconds: Annotated[float, Field(gt=0, le=3600)] = 3600
@@ -107,7 +104,7 @@ class WebSocketSettings(_Settings):
     """How long a client may leave that without an answer."""
 
 
-class ServerSettings(_Settings):
+class ServerSettings(TemplateSettings):
     """How the server listens, and what it accepts."""
 
     host: _Name = "127.0.0.1"

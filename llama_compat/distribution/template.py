@@ -16,7 +16,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
 )
@@ -67,6 +66,7 @@ from llama_compat.distribution.server import ServerSettings
 from llama_compat.guardrails.settings import CheckSettings
 from llama_compat.settings.fields import Name as _Name
 from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
+from llama_compat.settings.model import TemplateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,7 @@ class ConfigModel:
         return self.model.model_validate(settings)
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class ProviderSettings(_Settings):
+class ProviderSettings(TemplateSettings):
     """One source of answers."""
 
     id: _Name
@@ -129,7 +125,7 @@ class ProviderSettings(_Settings):
         return bool(getattr(self.config, "models", None))
 
 
-class ModelSettings(_Settings):
+class ModelSettings(TemplateSettings):
     """A model that clients can ask for."""
 
     id: _Name
@@ -241,7 +237,7 @@ def _with_adapters(models: list[ModelSettings]) -> list[ModelSettings]:
     return [*models, *adapted]
 
 
-class Distribution(_Settings):
+class Distribution(TemplateSettings):
     """What one server is."""
 
     version: Literal[1] = 1

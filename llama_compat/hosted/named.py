@@ -25,6 +25,10 @@ written as an escape."""
 _ACTS = frozenset({"file_search", "mcp"})
 
 
+NAMING = frozenset({"tools", *MEMBERS})
+"""All members of requests that ask for one: without these `act` need not be asked."""
+
+
 class NamedTools(Struct, frozen=True):
     """What a request asks a server for.
 

@@ -7,8 +7,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
@@ -17,6 +15,7 @@ from pydantic import (
 from llama_compat.settings.fields import Name as _Name
 from llama_compat.settings.fields import NothingIsEmpty as _NothingIsEmpty
 from llama_compat.settings.fields import Positive as _Positive
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.settings.secret_kinds import ARGUMENTS
 
 _Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -31,11 +30,7 @@ def _check_url(url: str) -> str:
 _URL = Annotated[str, AfterValidator(_check_url)]
 
 
-class _ToolSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class FieldMapping(_ToolSettings):
+class FieldMapping(TemplateSettings):
     """Where a search's answer has what is shown of a result; each is the members' names on the way
     to it, with dots between them."""
 
@@ -58,7 +53,7 @@ class FieldMapping(_ToolSettings):
 SearchBackend = Literal["searxng", "brave", "tavily", "exa", "http", "command", "files"]
 
 
-class WebSearchSettings(_ToolSettings):
+class WebSearchSettings(TemplateSettings):
     """Who searches the web for models."""
 
     backend: SearchBackend
@@ -116,7 +111,7 @@ class WebSearchSettings(_ToolSettings):
         return self
 
 
-class WebFetchSettings(_ToolSettings):
+class WebFetchSettings(TemplateSettings):
     """What models may read of the web; `{}` for the usual way."""
 
     max_uses: _Positive = 10
@@ -148,7 +143,7 @@ def _check_label(label: str) -> str:
     return label
 
 
-class MCPServerSettings(_ToolSettings):
+class MCPServerSettings(TemplateSettings):
     """A server of the Model Context Protocol."""
 
     label: Annotated[str, AfterValidator(_check_label)]
@@ -181,7 +176,7 @@ class MCPServerSettings(_ToolSettings):
         return self
 
 
-class MCPSettings(_ToolSettings):
+class MCPSettings(TemplateSettings):
     """Servers whose tools models may call; needs `pip install 'llama-compat[mcp]'`."""
 
     servers: Annotated[list[MCPServerSettings], _NothingIsEmpty] = []
@@ -210,7 +205,7 @@ class MCPSettings(_ToolSettings):
         return next((each for each in named if url in ("", each.url)), None)
 
 
-class FileSearchSettings(_ToolSettings):
+class FileSearchSettings(TemplateSettings):
     """Search in the files of vector stores."""
 
     max_results: Annotated[int, Field(ge=1, le=50)] = 10
@@ -220,7 +215,7 @@ class FileSearchSettings(_ToolSettings):
     """Searches for one reply."""
 
 
-class ToolsSettings(_ToolSettings):
+class ToolsSettings(TemplateSettings):
     """Tools that the server runs for models, and how far it goes for one reply."""
 
     web_search: WebSearchSettings | None = None

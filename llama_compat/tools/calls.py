@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from hashlib import blake2b
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -23,7 +23,7 @@ from llama_compat.types import (
     ToolCallParseStatus,
     UnparseableToolCall,
 )
-from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.json_fields import refuse_constant, to_raw
 from llama_compat.wire.json_scanner import JSONScanner
 
 
@@ -100,13 +100,9 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     try:
         # Python's own parser also takes what msgspec refuses: huge numbers, half characters.
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 class ToolCallAssembler:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -55,6 +55,14 @@ def parse_objects(raw: Raw) -> list[JSONFields]:
         ValueError: it is no list of objects.
     """
     return _parse(_list_decoder, raw)
+
+
+_EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
+
+
+def is_empty(value: Raw | None) -> bool:
+    """Whether a member says nothing: it is not there, null, or an empty text, list or object."""
+    return value is None or (memoryview(value).nbytes <= 4 and bytes(value) in _EMPTY)
 
 
 def _parse(decoder: msgspec.json.Decoder[_Parsed], data: bytes | Raw) -> _Parsed:
@@ -171,9 +179,18 @@ def from_raw(raw: Raw) -> Any:
 
 def _loads(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the infinities, which Python's own `json` takes, and would be written as null.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(f"{name} is not JSON")
 
 
 def unicode_from_raw(raw: Raw) -> Any:

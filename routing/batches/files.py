@@ -20,6 +20,7 @@ from routing.batches.contents import Contents, ContentWriter, contents_of
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
 from routing.storage.outage import unavailable as store_unavailable
+from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 
 log = logging.getLogger(__name__)
@@ -189,8 +190,8 @@ class FileStore:
 
     # Reading --------------------------------------------------------------------------------------
 
-    async def get(self, owner: str, file_id: str) -> StoredFile:
-        """A file.
+    async def get(self, owner: str, file_id: str, *, hidden: bool = False) -> StoredFile:
+        """A file; a `HIDDEN` one only for who asks for those.
 
         Raises:
             APIError: 404, the owner has none of this id; 503.
@@ -202,42 +203,49 @@ class FileStore:
                 owner,
                 self._clock(),
             )
-        if not rows:
+        file = StoredFile(*rows[0]) if rows else None
+        if file is None or (file.purpose == HIDDEN and not hidden):
             raise file_not_found(file_id)
-        return StoredFile(*rows[0])
+        return file
 
-    async def list(
-        self, owner: str, *, purpose: str | None, after: str | None, limit: int, ascending: bool
-    ) -> list[StoredFile]:
-        """Up to `limit` files of the owner, one after the other by age.
+    async def page(
+        self,
+        owner: str,
+        *,
+        purpose: str | None,
+        cursor: Cursor | None,
+        limit: int,
+        ascending: bool,
+    ) -> tuple[list[StoredFile], bool]:
+        """Up to `limit` files of the owner by age, and whether there are more.
 
         Args:
             owner: the id of a key.
             purpose: only those for this.
-            after: those that follow the one with this id.
+            cursor: beside which file they are.
             limit: how many.
             ascending: the oldest first.
 
         Raises:
-            APIError: 404, there is no file `after`; 503.
+            APIError: 404, there is no such file; 503.
         """
         condition, values = f"{_THERE} AND purpose <> ?", [owner, self._clock(), HIDDEN]
         if purpose is not None:
             condition, values = f"{condition} AND purpose = ?", [*values, purpose]
-        if after is not None:
-            last = await self.get(owner, after)
-            sign = ">" if ascending else "<"
-            condition += f" AND (created {sign} ? OR (created = ? AND id {sign} ?))"
-            values += [last.created, last.created, last.id]
-        order = "ASC" if ascending else "DESC"
+        place = None
+        if cursor is not None:
+            beside = await self.get(owner, cursor.row)
+            place = PageStart(beside.created, beside.id, cursor.backwards)
         with unavailable():
-            rows = await self.storage.fetch(
-                f"SELECT {_COLUMNS} FROM files WHERE {condition}"
-                f" ORDER BY created {order}, id {order} LIMIT ?",
-                *values,
-                limit,
+            rows, more = await page_of(
+                self.storage,
+                f"SELECT {_COLUMNS} FROM files WHERE {condition}",
+                values,
+                limit=limit,
+                ascending=ascending,
+                place=place,
             )
-        return [StoredFile(*row) for row in rows]
+        return [StoredFile(*row) for row in rows], more
 
     async def content(self, file_id: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """What is in a file, piece by piece.
@@ -245,11 +253,11 @@ class FileStore:
         Raises:
             APIError: 503, it can't be read.
         """
-        with _unreadable():
+        with unreadable():
             file: BinaryIO = await asyncio.to_thread(self._contents.open, file_id, offset)
         try:
             while True:
-                with _unreadable():
+                with unreadable():
                     piece = await asyncio.to_thread(file.read, PIECE_BYTES)
                 if not piece:
                     return
@@ -263,18 +271,18 @@ class FileStore:
         Raises:
             APIError: 503, it can't be read.
         """
-        with _unreadable():
+        with unreadable():
             return await asyncio.to_thread(self._contents.open, file_id)
 
     # Forgetting -----------------------------------------------------------------------------------
 
-    async def delete(self, owner: str, file_id: str) -> None:
-        """Forget a file.
+    async def delete(self, owner: str, file_id: str, *, hidden: bool = False) -> None:
+        """Forget a file; as `get`.
 
         Raises:
             APIError: 404, the owner has none of this id; 409, a batch is reading it; 503.
         """
-        await self.get(owner, file_id)
+        await self.get(owner, file_id, hidden=hidden)
         with unavailable():
             async with self.storage.transaction() as transaction:
                 if await transaction.fetch(f"{_IN_USE} ?", file_id):
@@ -286,6 +294,18 @@ class FileStore:
                     )
                 await transaction.fetch("DELETE FROM files WHERE id = ?", file_id)
         await self.remove(file_id)
+
+    async def delete_hidden(self, owner: str, file_id: str) -> None:
+        """Forget a file that no client knows, and that may be forgotten by now.
+
+        Raises:
+            APIError: 409, a batch is reading it; 503.
+        """
+        try:
+            await self.delete(owner, file_id, hidden=True)
+        except APIError as error:
+            if error.status != 404:
+                raise
 
     async def remove(self, file_id: str) -> None:
         """Remove the content of a file that nobody can find any more."""
@@ -485,4 +505,5 @@ def _unusable(what: str, done: str) -> Iterator[None]:
 
 
 _unwritable = partial(_unusable, "a file", "written")
-_unreadable = partial(_unusable, "what is in a file", "read")
+unreadable = partial(_unusable, "what is in a file", "read")
+"""Where the content of a file is read: as `unavailable`."""

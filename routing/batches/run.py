@@ -13,7 +13,7 @@ import msgspec
 
 from routing.batches.asking import Asker, NotNow
 from routing.batches.checking import Check
-from routing.batches.files import BATCH_OUTPUT, HIDDEN, FileStore, NewFile, StoredFile
+from routing.batches.files import BATCH_OUTPUT, HIDDEN, FileStore, NewFile, StoredFile, unreadable
 from routing.batches.journal.rows import (
     AS_CANCELLED,
     AS_EXPIRED,
@@ -168,6 +168,7 @@ class Run:
         vendors = self._vendors = VendorRun(self._worker, self._job, self._came_back.set)
         if self._broken_off:
             vendors.break_off()
+        await self._worker.decide_on_lost(self._job.id)
         handed = asyncio.create_task(vendors.go_on(), name=f"orders of {self._job.id}")
         try:
             while True:
@@ -204,6 +205,7 @@ class Run:
         pace = Pace(worker.settings.concurrency, at_once=is_local)
         written: list[DoneLine] = []
         again: list[int] = []
+        unreadable: Exception | None = None
         while True:
             now = time.monotonic()
             if worker.asker is not asker or now >= looked + KEY_SECONDS:
@@ -213,13 +215,18 @@ class Run:
                 principal = await asker.look_for(job.owner)
             wanted = 0
             paused = pace.paused_until - now
-            if not (worker.stopping or self._broken_off or principal is None or paused > 0):
+            rests = worker.stopping or self._broken_off or unreadable is not None
+            if not (rests or principal is None or paused > 0):
                 wanted = max(0, pace.room(worker.share) - len(self._asked))
             status, claimed = await self._noted(written, again, wanted)
             written, again = [], []
             if claimed:
                 assert principal is not None
-                for row, line in zip(claimed, await self._lines(file, claimed), strict=True):
+                try:
+                    lines = await self._lines(file, claimed)
+                except Exception as error:
+                    unreadable, lines = error, []  # what is on its way has been paid for
+                for row, line in zip(claimed, lines, strict=not unreadable):
                     task = asyncio.create_task(self._ask(asker, principal, row, line))
                     self._asked[task] = row
             if status not in ("in_progress", "cancelling"):
@@ -228,6 +235,8 @@ class Run:
                 await self._break_off()
                 return
             if not self._asked:
+                if unreadable is not None:
+                    raise unreadable
                 if principal is None and asker.knows_keys:
                     await self._journal.break_off(job.id, AS_KEY_GONE)
                     return
@@ -283,7 +292,7 @@ class Run:
         try:
             return await asyncio.to_thread(lines_of, file, rows, self._job.endpoint)
         except Exception:
-            await self._journal.write(self._job.id, [], [row.number for row in rows], 0)
+            await self._noted([], [row.number for row in rows], 0)
             raise
 
     async def _some_answered(self, paused: float) -> None:
@@ -309,7 +318,7 @@ class Run:
         written = [task.result() for task in asked if not (task.cancelled() or task.exception())]
         cut = [row.number for task, row in asked.items() if task.cancelled() or task.exception()]
         # As if they had not been asked: nobody asks lines of a batch that was broken off.
-        await self._journal.write(self._job.id, written, cut, 0)
+        await self._noted(written, cut, 0)
 
     # The output -----------------------------------------------------------------------------------
 
@@ -417,6 +426,7 @@ async def read_lines(files: FileStore, job: Job, rows: Sequence[LineRow]) -> lis
     """
     file = await files.opened(job.input_file)
     try:
-        return await asyncio.to_thread(lines_of, file, rows, job.endpoint)
+        with unreadable():
+            return await asyncio.to_thread(lines_of, file, rows, job.endpoint)
     finally:
         await asyncio.to_thread(file.close)

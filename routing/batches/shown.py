@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
+from llama_compat.catalog.prices import NANO_DOLLARS
 from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
-
-NANODOLLARS = 1_000_000_000
 
 
 def estimated_end(job: Job, now: float) -> float | None:
@@ -61,7 +60,7 @@ def openai_batch(job: Job, now: float) -> dict[str, Any]:
             "failed": job.failed,
         },
         "metadata": msgspec.json.decode(job.metadata),
-        "cost_usd": job.cost / NANODOLLARS,
+        "cost_usd": job.cost / NANO_DOLLARS,
         "unpriced_requests": job.unpriced,
         "estimated_end_at": _seconds(estimated_end(job, now)),
     }
@@ -101,7 +100,7 @@ def message_batch(job: Job, results_url: str) -> dict[str, Any]:
         "cancel_initiated_at": _written(job.cancelling) if job.reason != AS_EXPIRED else None,
         "archived_at": None,
         "results_url": results_url if has_ended else None,
-        "cost_usd": job.cost / NANODOLLARS,
+        "cost_usd": job.cost / NANO_DOLLARS,
         "unpriced_requests": job.unpriced,
     }
 

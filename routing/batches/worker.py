@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from llama_compat.distribution import BatchesSettings
@@ -191,23 +191,24 @@ class BatchWorker:
 
     # What others have left ------------------------------------------------------------------------
 
+    async def decide_on_lost(self, job_id: str) -> None:
+        """Decide on the lines of a batch that are noted as asked here, before any is: its run broke
+        off while they were on their way.
+
+        Raises:
+            APIError: its input can't be read now.
+        """
+        again, written = await self._decided(self.journal.lease.worker, job_id)
+        if again or written:
+            lines = written.get(job_id, ()), again.get(job_id, ())
+            await self.journal.write(job_id, *lines, 0)
+
     async def _take_over(self, worker: str) -> None:
         """Decide on the lines of a worker that ended while they were on their way."""
-        again: dict[str, list[int]] = {}
-        unknown: dict[str, list[LineRow]] = {}
-        for job_id, is_free, line in await self.journal.asked_by(worker):
-            if is_free or self.settings.unknown_outcome == "retry":
-                again.setdefault(job_id, []).append(line.number)
-            else:
-                unknown.setdefault(job_id, []).append(line)
-        written: dict[str, list[DoneLine]] = {}
-        for job_id, lines in unknown.items():
-            job = await self.journal.get(job_id)
-            if job is not None:
-                try:
-                    written[job_id] = await self._unknown(job, lines)
-                except APIError:
-                    return  # its input can't be read now, which has been logged
+        try:
+            again, written = await self._decided(worker)
+        except APIError:
+            return  # an input can't be read now, which has been logged
         if not await self.journal.take_over(worker, again, written):
             return
         for run in self._runs.values():
@@ -219,6 +220,32 @@ class BatchWorker:
                 sum(map(len, again.values())),
                 sum(map(len, written.values())),
             )
+
+    async def _decided(
+        self, worker: str, only: str = ""
+    ) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[DoneLine]]]:
+        """The lines that a worker had asked which are to be asked again, and the results of the
+        others, by batch.
+
+        Args:
+            worker: that.
+            only: the one batch that is looked at; empty for all.
+        """
+        again: dict[str, list[int]] = {}
+        unknown: dict[str, list[LineRow]] = {}
+        for job_id, is_free, line in await self.journal.asked_by(worker):
+            if only and job_id != only:
+                continue
+            if is_free or self.settings.unknown_outcome == "retry":
+                again.setdefault(job_id, []).append(line.number)
+            else:
+                unknown.setdefault(job_id, []).append(line)
+        written: dict[str, list[DoneLine]] = {}
+        for job_id, lines in unknown.items():
+            job = await self.journal.get(job_id)
+            if job is not None:
+                written[job_id] = await self._unknown(job, lines)
+        return again, written
 
     async def _unknown(self, job: Job, lines: Sequence[LineRow]) -> list[DoneLine]:
         found = await read_lines(self.files, job, lines)

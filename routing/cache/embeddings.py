@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import EmbeddingTranslation, Labels
 from llama_compat.dialects.openai.operations import EMBEDDINGS
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.fitting.honoured import decoded
 from llama_compat.off_loop import off_loop
@@ -181,7 +181,8 @@ class Vectors:
         if not there and asked.call.operation.name == EMBEDDINGS.name:
             return reply, None
         if len(fresh) != len(missing):
-            raise upstream_error("the model's", "gave no reply with as many vectors as texts.")
+            why = f"The model '{asked.call.model}' gave no reply with as many vectors as texts."
+            raise APIError(502, why, type="upstream_error", code="upstream_error")
         there.update(zip(missing, fresh, strict=True))
         vectors = [there[place] for place in range(len(asked.texts))]
         paid = reply.usage
@@ -241,9 +242,11 @@ def _read(body: bytes, texts: Sequence[str]) -> Sequence[Vector]:
     if [each.index for each in ordered] != list(range(len(texts))):
         return ()
     tokens = shares(0 if reply.usage is None else reply.usage.prompt_tokens, texts)
-    return [
-        Vector(_numbers(each.embedding), count) for each, count in zip(ordered, tokens, strict=True)
-    ]
+    try:
+        numbers = [_numbers(each.embedding) for each in ordered]
+    except ValueError:  # no base64, or not of whole numbers
+        return ()
+    return [Vector(each, count) for each, count in zip(numbers, tokens, strict=True)]
 
 
 def first_vector(body: bytes) -> Sequence[float]:

@@ -67,7 +67,9 @@ def list_(
     """Show batches of all keys: how far they have come, and what they have cost."""
     from routing.batches.shown import openai_batch
 
-    found = _with_journal(template, storage, lambda journal: journal.page(None, None, limit=limit))
+    found, _ = _with_journal(
+        template, storage, lambda journal: journal.page(None, None, limit=limit)
+    )
     now = time.time()
     if as_json:
         shown = [openai_batch(job, now) for job in found]
@@ -103,9 +105,9 @@ def _row(job: Job, now: float) -> Sequence[str]:
 
 
 def _cost(job: Job) -> str:
-    from routing.batches.shown import NANODOLLARS
+    from llama_compat.catalog.prices import NANO_DOLLARS
 
-    return f"${job.cost / NANODOLLARS:,.4f}{'+' if job.unpriced else ''}"
+    return f"${job.cost / NANO_DOLLARS:,.4f}{'+' if job.unpriced else ''}"
 
 
 @app.command()

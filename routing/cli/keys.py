@@ -217,6 +217,8 @@ def _show_keys(keys: Sequence[StoredKey]) -> None:
         state = "good"
         if key.revoked is not None:
             state = "revoked"
+        elif not key.is_readable:
+            state = "of a newer version"
         elif grant.expires is not None:
             state = f"{'until' if grant.expires > now else 'expired'} {grant.expires:%Y-%m-%d}"
         shown.add_row(

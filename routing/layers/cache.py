@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.named import act
+from llama_compat.hosted.named import NAMING, act
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import replayed
 from routing.cache.asked import CacheableCall, CacheScopes
@@ -210,8 +210,7 @@ class CacheLayer:
         return (
             asked.may_be_kept is True
             and not call.stream
-            and "tools" not in call.fields
-            and not act(call.fields)
+            and NAMING.isdisjoint(call.fields)
             and cache.questions is None
             and isinstance(cache.store, MemoryReplies)
             and not self._may_be_found(asked, cache)

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec import Raw
 from msgspec.structs import replace
 
+from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.exchange import Call, Reply
 from llama_compat.hosted.named import tools_named
 from llama_compat.hosted.parts import ReplyPart
@@ -92,4 +93,4 @@ class ServerToolsLayer:
         if most is None or self._most_cost is None or route is None:
             return True
         cost = self._most_cost(route, usage)
-        return cost is None or cost < most * 1e9
+        return cost is None or cost < most * NANO_DOLLARS

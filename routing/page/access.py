@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Query
 from fastapi import Request as HTTPRequest
 from fastapi.responses import JSONResponse, Response
 
+from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.exchange import Principal
 from routing.access.keys.store import StoredKey
@@ -171,7 +171,10 @@ async def _keys(runtime: Runtime, now: float) -> list[dict[str, Any]]:
 
 
 def _shown(stored: StoredKey, runtime: Runtime, now: float) -> dict[str, Any]:
-    return {"source": "stored", "state": _state(stored.key(), runtime, now), **stored.shown()}
+    state = _state(stored.key(), runtime, now)
+    if not stored.is_readable and stored.revoked is None:
+        state = "unreadable"
+    return {"source": "stored", "state": state, **stored.shown()}
 
 
 def _shown_of_template(key: Key, runtime: Runtime, now: float) -> dict[str, Any]:
@@ -322,6 +325,4 @@ def _dump(settings: Any) -> Any:
 
 
 def _iso(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return None if seconds is None else utc_text(seconds)

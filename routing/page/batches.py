@@ -42,7 +42,7 @@ async def tell_batches(request: Request, limit: ShownBatches = 50) -> dict[str, 
     journal, now = worker.journal, worker.files.now()
     with unavailable():
         open_ = await journal.open()
-        newest = await journal.page(None, None, limit=limit)
+        newest, _ = await journal.page(None, None, limit=limit)
     # One that was begun long ago is still of interest while somebody works on it.
     jobs = {job.id: job for job in (*open_[:limit], *newest)}
     newest_first = sorted(jobs.values(), key=lambda job: (job.created, job.id), reverse=True)

@@ -10,34 +10,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from pydantic import SecretStr
-
 _LAST_SECONDS = 2.0
 """How long it may take until it is seen that a process was killed."""
-
-
-_INHERITED = (
-    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ"),
-    "USER",
-    # Windows
-    *("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT"),
-    *("PROCESSOR_ARCHITECTURE", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP"),
-    *("USERNAME", "USERPROFILE"),
-)
-"""What a program needs to find its way on a machine, and has no secret in it: as the MCP SDK has it
-(mcp.client.stdio), with language, time zone and where temporary files go."""
-
-
-def environment_with(named: Mapping[str, SecretStr]) -> dict[str, str]:
-    """The environment of a program of the template's: `PATH` and the like, and what the template
-    names. This process's own holds vendors' keys."""
-    inherited = {
-        name: os.environ[name]
-        for name in _INHERITED
-        # A function of a shell would be run by one.
-        if name in os.environ and not os.environ[name].startswith("()")
-    }
-    return {**inherited, **{name: each.get_secret_value() for name, each in named.items()}}
 
 
 async def start_program(command: Sequence[str], env: Mapping[str, str]) -> Process:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from providers import environments
 
 MODULE = "routing.replicas.deployer"
 
@@ -67,7 +68,7 @@ class Driver:
         Raises:
             DriverError: that can't be done.
         """
-        environment, token = dict(os.environ), ""
+        environment, token = environments.without_vendors_keys(), ""
         if not self._address and not self._keep:
             # Its own secret, which is nowhere but in its processes.
             token = environment["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -161,7 +161,8 @@ class ResponseStore:
         """Put the end of a background response in the place of what is kept of it. A cancelled
         caller does not stop that.
 
-        Nothing happens where it has been cancelled or deleted meanwhile.
+        Nothing happens where it has been cancelled or deleted meanwhile. One that is larger than
+        all that may be kept has failed.
         """
         await self._surely(self._complete(response))
 
@@ -346,6 +347,15 @@ class ResponseStore:
             if not before:
                 return
             ((size, input_bytes),) = before
+            if input_bytes + len(encoded) > self._settings.max_bytes:
+                log.warning(
+                    "response %s is not kept: its %s bytes are more than max_bytes",
+                    response["id"],
+                    input_bytes + len(encoded),
+                )
+                api = api_of(response["id"])
+                response = api.failed({**response, api.output: []}, _TOO_LARGE)
+                encoded = msgspec.json.encode(response)
             await transaction.fetch(
                 "UPDATE stored_responses SET response = ?, status = ?, alive_until = NULL, size = ?"
                 " WHERE id = ?",
@@ -432,6 +442,12 @@ async def _index(transaction: Transaction, response_id: str, item_ids: Sequence[
 _GIVEN_UP = {
     "code": "server_error",
     "message": "The process that worked on this response has ended. Ask again.",
+}
+
+_TOO_LARGE = {
+    "code": "server_error",
+    "message": "It became larger than all that may be kept, `server.responses_store` `max_bytes`."
+    " Ask again without 'background', or for less.",
 }
 
 

@@ -24,8 +24,9 @@ from msgspec import Struct
 from llama_compat.hosted.settings import FieldMapping, WebSearchSettings
 from llama_compat.hosted.vocabulary import WebSource
 from llama_compat.off_loop import off_loop
+from providers import environments
 from providers.remote import http1
-from routing.process.programs import end_program, environment_with, start_program
+from routing.process.programs import end_program, start_program
 from routing.tools.domains import Domains
 from routing.tools.http import MAX_JSON_BYTES, ask_json
 from routing.tools.tool import ToolError
@@ -194,7 +195,7 @@ class Command:
         }
         try:
             process = await start_program(
-                self._settings.command, environment_with(self._settings.env)
+                self._settings.command, environments.of_program(self._settings.env)
             )
         except OSError as error:
             raise ToolError(

@@ -4,11 +4,11 @@ safe, and in a process of its own for everything else."""
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 
 import msgspec
 
+from providers import environments
 from routing.process.programs import end_program, start_program
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.formats import Pieces, UnreadableFile, is_plain, pieces
@@ -42,10 +42,9 @@ async def pieces_of(
 
 async def _apart(filename: str, data: bytes, size: int, overlap: int, seconds: float) -> Pieces:
     # It knows nothing of this process: neither its environment nor its open files.
-    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
     command = [sys.executable, "-P", "-m", "routing.vector_stores.formats"]
     told = [_argument(filename), str(size), str(overlap), str(int(seconds))]
-    process = await start_program([*command, *told], environment)
+    process = await start_program([*command, *told], environments.of_reader())
     try:
         async with asyncio.timeout(seconds):
             said, _ = await process.communicate(data)

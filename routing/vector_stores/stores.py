@@ -16,6 +16,7 @@ from llama_compat.errors import APIError
 from routing.batches.files import FileStore
 from routing.batches.tables import MIGRATIONS as FILES
 from routing.storage.outage import unavailable
+from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
 from routing.vector_stores.tables import MIGRATIONS
 
@@ -199,8 +200,6 @@ class StoreTable:
         Raises:
             APIError: 503.
         """
-        # PostgreSQL takes no text with it.
-        store_ids = [each for each in store_ids if "\x00" not in each]
         if not store_ids:
             return []
         marks = ", ".join("?" * len(store_ids))
@@ -214,35 +213,31 @@ class StoreTable:
         return [stores[each] for each in store_ids if each in stores]
 
     async def page(
-        self, owner: str, *, after: str | None, before: str | None, limit: int, ascending: bool
+        self, owner: str, *, cursor: Cursor | None, limit: int, ascending: bool
     ) -> tuple[list[VectorStoreRow], bool]:
         """Up to `limit` stores of the owner by age, and whether there are more.
 
         Args:
             owner: the id of a key.
-            after, before: the id of the store behind or before which they are.
+            cursor: beside which store they are.
             limit: how many.
             ascending: the oldest first.
 
         Raises:
             APIError: 404, there is no such store; 503.
         """
-        condition, values = "owner = ?", [owner]
-        place: tuple[float, str] | None = None
-        if (named := after or before) is not None:
-            last = await self.get(owner, named)
-            place = (last.created, last.id)
-        backwards = after is None and before is not None
+        place = None
+        if cursor is not None:
+            beside = await self.get(owner, cursor.row)
+            place = PageStart(beside.created, beside.id, cursor.backwards)
         with stores_unavailable():
             rows, more = await page_of(
                 self.storage,
-                f"SELECT {_COLUMNS} FROM vector_stores WHERE {condition}",
-                values,
-                key="id",
-                place=place,
-                backwards=backwards,
+                f"SELECT {_COLUMNS} FROM vector_stores WHERE owner = ?",
+                [owner],
                 limit=limit,
                 ascending=ascending,
+                place=place,
             )
         return [VectorStoreRow(*row) for row in rows], more
 
@@ -356,42 +351,6 @@ async def owned_store(storage: Storage | Transaction, owner: str, store_id: str)
     if not rows:
         raise store_not_found(store_id)
     return VectorStoreRow(*rows[0])
-
-
-async def page_of(
-    storage: Storage | Transaction,
-    statement: str,
-    values: Sequence[Any],
-    *,
-    key: str,
-    place: tuple[float, Any] | None,
-    backwards: bool,
-    limit: int,
-    ascending: bool,
-) -> tuple[list[tuple[Any, ...]], bool]:
-    """Up to `limit` rows by their age (`created`), and whether there are more that way.
-
-    Args:
-        storage: where they are.
-        statement: a `SELECT` with a condition, and its `values`.
-        values: they.
-        key: the column by which rows of the same age are ordered.
-        place: age and key of the row behind which, or `backwards` before which, they are.
-        backwards: that.
-        limit: how many.
-        ascending: the oldest first.
-    """
-    upwards = ascending != backwards
-    if place is not None:
-        sign = ">" if upwards else "<"
-        statement += f" AND (created {sign} ? OR (created = ? AND {key} {sign} ?))"
-        values = [*values, place[0], place[0], place[1]]
-    order = "ASC" if upwards else "DESC"
-    rows = await storage.fetch(
-        f"{statement} ORDER BY created {order}, {key} {order} LIMIT ?", *values, limit + 1
-    )
-    page = rows[:limit]
-    return (page[::-1] if backwards else page), len(rows) > limit
 
 
 def store_not_found(store_id: str, param: str = "vector_store_id") -> APIError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,9 +21,9 @@ BUSY_MACHINE_SECONDS = 1.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if here not in item.path.parents:
+        if not str(item.path).startswith(here):  # a look at all of its parents takes a second
             continue
         item.add_marker(pytest.mark.abuse)
         if sys.platform != "linux":

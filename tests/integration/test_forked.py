@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -110,3 +111,25 @@ def test_they_end_with_whoever_asked_for_them() -> None:
 def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_processes_that_run_tests_are_forked_and_the_end_of_each_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import os, pathlib, signal\n\n"
+        "def test_it():\n"
+        "    if os.environ['PYTEST_XDIST_WORKER'] == 'gw0':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    assert 'tests.workers' in pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"
+    )
+    options = ["-n2", "--dist=each", "--max-worker-restart=0", "-ptests.conftest", "-oaddopts="]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if "XDIST" not in name},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    # By which path the test is called goes by where the folder is.
+    assert re.search("worker 'gw0' crashed while running '.*test_it.py::test_it'", ended.stdout)
+    assert "1 failed, 1 passed" in ended.stdout

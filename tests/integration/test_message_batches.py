@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -17,9 +20,13 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    path = batch_template(tmp_path_factory.mktemp("message-batches"), batches={"max_lines": 200})
-    with running(path) as process:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("message-batches")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ServerProcess]:
+    with running(batch_template(folder, batches={"max_lines": 200})) as process:
         yield process
 
 
@@ -104,6 +111,22 @@ def test_one_that_is_cancelled_keeps_what_is_done(client: anthropic.Anthropic) -
 def test_one_that_is_deleted_is_gone(client: anthropic.Anthropic) -> None:
     batch = waited_for(client, client.messages.batches.create(requests=[asked("a")]))
     assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve(batch.id)
+
+
+def test_one_whose_requests_have_expired_is_deleted_with_its_results(
+    server: ServerProcess, client: anthropic.Anthropic, folder: Path
+) -> None:
+    batch = waited_for(client, client.messages.batches.create(requests=[asked("a")]))
+    database = sqlite3.connect(folder / "operations.sqlite", isolation_level=None)
+    with closing(database) as files:
+        ((asked_in, said_in),) = files.execute(
+            "SELECT input_file, output_file FROM batches WHERE id = ?", (batch.id,)
+        )
+        files.execute("UPDATE files SET expires = 1 WHERE id = ?", (asked_in,))
+        assert client.messages.batches.delete(batch.id).type == "message_batch_deleted"
+        assert not list(files.execute("SELECT id FROM files WHERE id = ?", (said_in,)))
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve(batch.id)
 

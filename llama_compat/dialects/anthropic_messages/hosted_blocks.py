@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Raw, structs
 
+from llama_compat.dialects.moments import utc_text
 from llama_compat.hosted.vocabulary import (
     Citation,
     FileSource,
@@ -142,7 +143,7 @@ def _render_page(call: HostedCall) -> Block:
             "title": page.title or None,
             "citations": {"enabled": True},
         },
-        "retrieved_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "retrieved_at": utc_text(time.time()),
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from llama_compat.dialects.model_names import model_names
+from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import ModelInfo
 
@@ -32,7 +32,7 @@ def render_model(model: ModelInfo) -> dict[str, Any]:
         "type": "model",
         "id": model.id,
         "display_name": model.id,
-        "created_at": datetime.fromtimestamp(model.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created_at": utc_text(model.created),
         "lifecycle": "active",
     }
     if model.context_length is not None:
@@ -64,11 +64,21 @@ def render_models(models: Sequence[ModelInfo], query: Mapping[str, str]) -> dict
     else:
         page = models[:limit]
         has_more = limit < len(models)
+    return render_page([render_model(model) for model in page], more=has_more)
+
+
+def render_page(shown: Sequence[Mapping[str, Any]], *, more: bool) -> dict[str, Any]:
+    """A page of a list of Anthropic's API.
+
+    Args:
+        shown: its objects, each of which has its `id`.
+        more: whether the list goes on behind them, the way that it is read.
+    """
     return {
-        "data": [render_model(model) for model in page],
-        "has_more": has_more,
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
+        "data": list(shown),
+        "has_more": more,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
     }
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
 from llama_compat.dialects.gemini.models import model_path
@@ -114,6 +115,10 @@ def render_embedding_request(request: EmbeddingRequest) -> dict[str, Any]:
     }
 
 
+class _Embedding(Struct):
+    values: tuple[float, ...]
+
+
 def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
     """The vectors of a reply; the tokens are 0 where the API does not count them.
 
@@ -121,9 +126,10 @@ def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
         ValueError: it is not such a reply.
     """
     try:
+        vectors = msgspec.convert(body["embeddings"], tuple[_Embedding, ...])
         return EmbeddingResponse(
-            vectors=tuple(tuple(each["values"]) for each in body["embeddings"]),
-            prompt_tokens=(body.get("usageMetadata") or {}).get("promptTokenCount") or 0,
+            vectors=tuple(each.values for each in vectors),
+            prompt_tokens=count(members(body.get("usageMetadata")).get("promptTokenCount")) or 0,
         )
-    except (AttributeError, TypeError, KeyError) as error:
+    except (KeyError, msgspec.ValidationError) as error:
         raise ValueError(f"the reply holds no embeddings: {error!r}") from error

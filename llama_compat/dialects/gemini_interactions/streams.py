@@ -21,6 +21,7 @@ from llama_compat.dialects.gemini_interactions.errors import (
 )
 from llama_compat.dialects.gemini_interactions.events import encode_event
 from llama_compat.dialects.gemini_interactions.usage import render_usage
+from llama_compat.dialects.moments import utc_text
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.seals import call_seal
 from llama_compat.errors import APIError
@@ -268,8 +269,8 @@ class StreamRenderer:
             "object": "interaction",
             "status": status,
             "model": self._labels.model,
-            "created": _time(created),
-            "updated": _time(max(created, int(time.time()))),
+            "created": utc_text(created),
+            "updated": utc_text(max(created, int(time.time()))),
         }
         if self._shown.previous_interaction_id is not None:
             frame["previous_interaction_id"] = self._shown.previous_interaction_id
@@ -367,7 +368,3 @@ def withheld(
     end = {**interaction, "status": _STATUS[StopReason.content_filter], "errors": [_BLOCKED]}
     stops = [encode_event("step.stop", {"index": index}) for index in steps]
     return b"".join((*stops, encode_event("interaction.completed", {"interaction": end})))
-
-
-def _time(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.counts import count
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
 from llama_compat.errors import invalid_parameter, missing_parameter
@@ -91,7 +92,7 @@ def parse_embeddings_request(body: Mapping[str, Any], model: str) -> EmbeddingsC
 
 class _Embeddings(Struct):
     embeddings: list[list[float]]
-    prompt_eval_count: int | None = None
+    prompt_eval_count: Any = None
 
 
 def render_embedding_request(request: EmbeddingRequest) -> dict[str, Any]:
@@ -117,5 +118,5 @@ def parse_embeddings(reply: Mapping[str, Any]) -> EmbeddingResponse:
     except msgspec.ValidationError as error:
         raise ValueError(f"not a reply with embeddings: {error}") from None
     return EmbeddingResponse(
-        tuple(tuple(vector) for vector in parsed.embeddings), parsed.prompt_eval_count or 0
+        tuple(tuple(vector) for vector in parsed.embeddings), count(parsed.prompt_eval_count) or 0
     )

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import WireReplies, with_reasons
+from llama_compat.dialects.counts import count
 from llama_compat.events import Collector, ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
@@ -76,8 +77,8 @@ class _Event(Struct):
     logprobs: list[_ChosenToken] | None = None
     done: bool = False
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    eval_count: int | None = None
+    prompt_eval_count: Any = None
+    eval_count: Any = None
 
     def said(self) -> _Message:
         """What the model said, whichever call it answers."""
@@ -194,7 +195,7 @@ REPLIES = WireReplies(
 
 
 def _usage(line: _Event) -> Usage:
-    return Usage(line.prompt_eval_count or 0, line.eval_count or 0)
+    return Usage(count(line.prompt_eval_count) or 0, count(line.eval_count) or 0)
 
 
 def _parse_logprobs(tokens: list[_ChosenToken] | None) -> tuple[TokenLogProbs, ...] | None:

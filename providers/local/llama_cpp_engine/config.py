@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
+from llama_compat.settings.model import TemplateSettings
 from providers.local.provider import LocalConfig, enough_for_each
 
 
-class LoraConfig(BaseModel):
+class LoraConfig(TemplateSettings):
     """A LoRA adapter."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: Annotated[Path, AfterValidator(Path.expanduser)]
     """A GGUF file with an adapter for the model."""

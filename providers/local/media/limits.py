@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from llama_compat.settings.model import TemplateSettings
 from providers.remote.upstream.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageLimits
 
 
@@ -22,10 +23,8 @@ class PictureLimits(ImageLimits):
     """So many a picture may have once it is unpacked, at 3 bytes each."""
 
 
-class AudioLimits(BaseModel):
+class AudioLimits(TemplateSettings):
     """Of the audio of one request."""
-
-    model_config = ConfigDict(extra="forbid")
 
     max_count: int = Field(default=32, gt=0)
     """So many files of audio a request may have."""

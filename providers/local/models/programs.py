@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from providers import environments
+
 POLL_SECONDS = 0.1
 
 _DISK_FULL = (
@@ -53,7 +55,7 @@ def run_python(
         function: `package.module:function`.
         arguments: its keyword arguments, which are JSON.
         tick: called again and again while it lasts.
-        environment: variables beside those of this process.
+        environment: variables beside those of this process, which keeps vendors' keys to itself.
 
     Returns:
         How it failed, if it did.
@@ -65,7 +67,7 @@ def run_python(
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {})},
+            env={**environments.without_vendors_keys(), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

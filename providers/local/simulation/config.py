@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import ByteSize, Field
 
 from llama_compat.distribution.residency import Device
+from llama_compat.settings.model import TemplateSettings
 
 
-class SimulationConfig(BaseModel):
+class SimulationConfig(TemplateSettings):
     """The numbers of an engine that is only simulated. A step takes `step_seconds`,
     `step_seconds_per_sequence` for each sequence that decodes, and what the prompts in it take at
     `prefill_tokens_per_second`.
@@ -15,8 +16,6 @@ class SimulationConfig(BaseModel):
     The defaults are about those of an 8B model on one large GPU (smg's mock worker has the same,
     read 2026-11-22), with a small cache.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     prefill_tokens_per_second: float = Field(8000, gt=0, allow_inf_nan=False)
     """Tokens of prompts that are computed in a second."""

@@ -6,13 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PositiveInt,
     StringConstraints,
 )
 
+from llama_compat.settings.model import TemplateSettings
 from providers.local.provider import LocalConfig, enough_for_each
 
 CUDA_BYTES = 256 * 2**20
@@ -22,20 +21,29 @@ CUDA_BYTES = 256 * 2**20
 Quantization = Literal["auto", "none", "float16", "int8", "int4"]
 
 
-class DraftConfig(BaseModel):
-    """A smaller model that goes ahead of those of the provider."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    draft: Annotated[str, StringConstraints(min_length=1)]
-    """Which: a name as `provider_model` has it, of a model with the same tokens. It may be the
-    model itself, in fewer bits."""
+class AheadConfig(TemplateSettings):
+    """What goes ahead of a model and guesses its next tokens."""
 
     tokens: Annotated[int, Field(ge=1, le=7)] = 4
     """How many it guesses at most, of one request; beside others there is room for fewer."""
 
     quantization: Quantization = "auto"
     """Of its weights, as for the model."""
+
+
+class DraftConfig(AheadConfig):
+    """A smaller model that goes ahead of those of the provider."""
+
+    draft: Annotated[str, StringConstraints(min_length=1)]
+    """Which: a name as `provider_model` has it, of a model with the same tokens. It may be the
+    model itself, in fewer bits."""
+
+
+class EagleConfig(AheadConfig):
+    """An EAGLE-3 head, which guesses by what goes on inside the model that it was trained for."""
+
+    eagle: Annotated[str, StringConstraints(min_length=1)]
+    """Which: `hf:ORG/NAME` once it is pulled, or the path of its folder."""
 
 
 class TorchConfig(LocalConfig):
@@ -100,11 +108,12 @@ class TorchConfig(LocalConfig):
     quarter of the memory, with a scale for each key and value of a head, and changes what models
     say a little."""
 
-    speculation: Literal["ngram", "none"] | DraftConfig = "ngram"
+    speculation: Literal["ngram", "none"] | DraftConfig | EagleConfig = "ngram"
     """Whether tokens are guessed, and several of them computed in one step where few requests run:
     `ngram` guesses from what a request has said and heard before, a `draft` is a smaller model that
-    goes ahead. Either does where that pays, which it finds out by itself. A reply is the same with
-    it and without. On a GPU in Triton kernels there is none."""
+    goes ahead, `eagle` a head that was trained for the model (EAGLE-3). Each does where that pays,
+    which it finds out by itself. A reply is the same with it and without. On a GPU in Triton
+    kernels there is none."""
 
     image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20
     """Bytes of main memory in which it is kept what a model has seen in pictures and heard in

@@ -1,13 +1,21 @@
-"""Smaller models that go ahead of larger ones, loaded; see `scheduling.draft`."""
+"""What goes ahead of a model, loaded: a smaller one (`scheduling.draft`), or a head (`eagle`)."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import torch
 
 from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE
 from providers.local.models import store as model_store
-from providers.local.torch_engine.config import DraftConfig, TorchConfig
+from providers.local.torch_engine.config import DraftConfig, EagleConfig, TorchConfig
+from providers.local.torch_engine.eagle.checkpoint import read_head
+from providers.local.torch_engine.eagle.head import EagleHead
 from providers.local.torch_engine.loading import loader
-from providers.local.torch_engine.scheduling.draft import PLACES, Draft
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.scheduling.draft import Draft
+from providers.local.torch_engine.scheduling.measured import PLACES
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 ENOUGH = 1e18
@@ -28,6 +36,64 @@ def draft_config(config: TorchConfig, draft: DraftConfig) -> TorchConfig:
     )
 
 
+def check_ahead(model: loader.LoadedModel) -> None:
+    """See that something can go ahead of a model, as its settings say.
+
+    Raises:
+        ProviderStartError: nothing can.
+    """
+    if not model.batched:
+        why = "it runs on transformers' own code"
+    elif model.states is not None:
+        why = "some of its layers keep a state, which would have to go back from a wrong guess"
+    elif model.kernels == "triton":
+        why = "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
+    elif model.long_rope is not None:
+        why = "it turns long sequences otherwise, which are computed anew then"
+    else:
+        return
+    what = "an EAGLE-3 head" if isinstance(model.config.speculation, EagleConfig) else "a draft"
+    raise ProviderStartError(
+        f"The model '{model.model.name}' can't have {what}, since {why}: leave 'speculation' out of"
+        " the template."
+    )
+
+
+def load_head(name: str, config: TorchConfig, settings: EagleConfig, decoder: Decoder) -> EagleHead:
+    """Load the head that guesses for a model; called in the thread that loads that.
+
+    Args:
+        name: the provider's name for the model, for messages.
+        config: of the model.
+        settings: of the head.
+        decoder: the model.
+
+    Raises:
+        ProviderStartError: it can't be loaded, or they don't go together.
+    """
+    folder = model_store.resolve(settings.eagle)
+    quantization = head_quantization(
+        folder, config, settings, decoder.embedding.device, decoder.embedding.dtype
+    )
+    return read_head(name, folder, settings, decoder, quantization)
+
+
+def head_quantization(
+    folder: Path,
+    config: TorchConfig,
+    settings: EagleConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> str:
+    """How the weights of a head are kept: one of `linear.MAKES`.
+
+    Raises:
+        ProviderStartError: not as the template says.
+    """
+    own = config.model_copy(update={"quantization": settings.quantization})
+    return loader.chosen_quantization(settings.eagle, folder, own, device, dtype)
+
+
 def load_draft(model: loader.LoadedModel, settings: DraftConfig) -> Draft:
     """Load the draft of a model; called in the thread that loads that.
 
@@ -35,23 +101,6 @@ def load_draft(model: loader.LoadedModel, settings: DraftConfig) -> Draft:
         ProviderStartError: it can't be loaded, or they don't go together.
     """
     name, length = model.model.name, model.model.context_length
-    if (
-        not model.batched
-        or model.kernels == "triton"
-        or model.long_rope is not None
-        or model.states is not None
-    ):
-        why = "it runs on transformers' own code"
-        if model.batched:
-            why = "it turns long sequences otherwise, which are computed anew then"
-        if model.states is not None:
-            why = "some of its layers keep a state, which would have to go back from a wrong guess"
-        if model.kernels == "triton":
-            why = "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
-        raise ProviderStartError(
-            f"The model '{name}' can't have a draft, since {why}: leave 'speculation' out of the"
-            " template."
-        )
     folder = model_store.resolve(settings.draft)
     config = draft_config(model.config, settings)
     loaded = loader.load_here(settings.draft, folder, config, length, model.device)

@@ -26,8 +26,10 @@ from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
+from providers.local.torch_engine.config import EagleConfig
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
+from providers.local.torch_engine.eagle.guesser import EagleGuesser
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.media.sense import TorchMedium
 from providers.local.torch_engine.scheduling.draft import DraftGuesser
@@ -155,7 +157,8 @@ class TorchEngine(EngineThread[TorchSequence]):
     def parked_bytes(self) -> int:
         """See `ParkableEngine`."""
         # What takes media, or goes ahead, would stay where it is.
-        if self.loaded.draft is not None or self.loaded.sense is not None:
+        loaded = self.loaded
+        if not (loaded.draft is None and loaded.eagle is None and loaded.sense is None):
             return 0
         return parking.parked_bytes(self.loaded.weights)
 
@@ -499,6 +502,14 @@ def guesser_of(loaded: LoadedModel) -> Guesser | None:
     where a state would have to go back from a guess that was wrong."""
     if not loaded.batched or loaded.kernels == "triton" or loaded.states is not None:
         return None
+    if loaded.eagle is not None and isinstance(loaded.config.speculation, EagleConfig):
+        return EagleGuesser(
+            loaded.eagle,
+            loaded.config.speculation.tokens,
+            loaded.model.context_length,
+            loaded.model.vocab_size,
+            loaded.model.stop_tokens,
+        )
     if loaded.draft is not None:
         draft = loaded.draft
         if loaded.device.type == "cpu":

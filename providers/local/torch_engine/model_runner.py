@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -24,6 +24,9 @@ from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+
+if TYPE_CHECKING:
+    from providers.local.torch_engine.eagle.head_runner import EagleRunner
 
 
 class Runner(Protocol):
@@ -58,6 +61,7 @@ class PagedRunner:
             the same in a prompt, in pieces of one, and in a reply.
         as_rows: pieces of up to so many tokens are computed so too, as that is sooner.
         states: of sequences, where layers have some.
+        eagle: guesses by what the model makes of the tokens, where it has such a head.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class PagedRunner:
         apart: bool = False,
         as_rows: int = 0,
         states: StatePool | None = None,
+        eagle: EagleRunner | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
@@ -76,6 +81,7 @@ class PagedRunner:
         self._apart = apart
         self._as_rows = as_rows
         self._states = states
+        self._eagle = eagle
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
@@ -93,7 +99,10 @@ class PagedRunner:
             step.adapted = AdaptedRows.of(chunks, device)
             step.states = StepStates.of(self._states, chunks, device, apart=self._apart)
             step.seen = MediaRows.of(chunks)
+            step.taken = taken = None if self._eagle is None else self._eagle.taken
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
+            if self._eagle is not None and taken is not None:
+                self._eagle.read(chunks, taken)
             if not rows:
                 return hidden[:0]
             if len(rows) != len(hidden):

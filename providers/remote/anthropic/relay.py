@@ -32,7 +32,7 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
-from providers.remote.relaying.server_sent import NamedEventsStream
+from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
@@ -206,7 +206,8 @@ class MessagesStream(NamedEventsStream):
         elif kind == "message_stop":
             self.ended = True
         if not self.spoken:
-            self.spoken = kind == "message_delta" or self.ended or _says_something(fields)
+            says = part_says_something(fields, "content_block", "delta")
+            self.spoken = kind == "message_delta" or self.ended or says
         return encode_event(kind, data)
 
     def _start(self, fields: JSONFields) -> bytes:
@@ -227,19 +228,6 @@ class MessagesStream(NamedEventsStream):
         except APIError as error:
             _keep_words(error)
             raise
-
-
-def _says_something(fields: JSONFields) -> bool:
-    """Whether an event about a block has content: a text that has not begun has none, the name of
-    a tool is some."""
-    try:
-        said = parse_object(fields.get("content_block") or fields.get("delta") or Raw(b"{}"))
-    except ValueError:
-        return True  # what is not known here is the client's to read
-    return any(said[name] not in _NOTHING for name in said if name != "type")
-
-
-_NOTHING = (Raw(b'""'), Raw(b"null"), Raw(b"{}"), Raw(b"[]"))
 
 
 def _kind(fields: JSONFields, name: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from msgspec import structs
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages, bedrock_converse
@@ -22,6 +22,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
 )
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, StreamEvent
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.bedrock.settings import BedrockConfig
@@ -32,10 +33,8 @@ from providers.remote.upstream.vendor_errors import missing_api_key
 from providers.requirements import lacking
 
 
-class GuardrailSettings(BaseModel):
+class GuardrailSettings(TemplateSettings):
     """A guardrail of Bedrock's own, through which each request goes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     identifier: str
     """Its id or ARN."""

@@ -32,7 +32,7 @@ from llama_compat.wire.json_fields import (
 )
 from providers.remote.relaying.json_objects import encode, read_reply
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.server_sent import NamedEventsStream
+from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
@@ -151,6 +151,10 @@ _LAST = ("completed", "failed", "cancelled", "incomplete", "requires_action", "b
 """Statuses after which nothing comes."""
 
 
+_WITH_CONTENT = ("step.start", "step.delta")
+"""The events that may say something."""
+
+
 class InteractionStream(NamedEventsStream):
     """Takes an interaction's stream apart; what the client gets of it are the same events.
 
@@ -206,7 +210,11 @@ class InteractionStream(NamedEventsStream):
             self._complete(fields)
         elif kind == "interaction.status_update":
             self.ended = _text(fields.get("status")) in _LAST
-        self.spoken = self.spoken or self.ended or _says_something(kind, fields)
+        self.spoken = (
+            self.spoken
+            or self.ended
+            or (kind in _WITH_CONTENT and part_says_something(fields, "step", "delta"))
+        )
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), _in_one_line(data))
 
     def _complete(self, fields: JSONFields) -> None:
@@ -225,18 +233,3 @@ def _in_one_line(data: bytes) -> bytes:
 def _text(raw: Raw | None) -> str:
     value = from_raw(raw) if raw is not None else None
     return value if isinstance(value, str) else ""
-
-
-_NOTHING = (b'""', b"null", b"{}", b"[]")
-
-
-def _says_something(kind: str, fields: JSONFields) -> bool:
-    """Whether an event has content: a step that has not begun has none, the name of a function is
-    some."""
-    if kind not in ("step.start", "step.delta"):
-        return False
-    try:
-        said = parse_object(fields.get("step") or fields.get("delta") or Raw(b"{}"))
-    except ValueError:
-        return True  # what is not known here is the client's to read
-    return any(bytes(value) not in _NOTHING for name, value in said.items() if name != "type")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from llama_compat.settings.model import TemplateSettings
 
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class Timeouts(BaseModel):
+class Timeouts(TemplateSettings):
     """How long to wait for a server, in seconds."""
-
-    model_config = ConfigDict(extra="forbid")
 
     connect: Seconds = 10
     """For a connection: the name's look-up, TCP, a proxy's tunnel, and the TLS handshake."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec import Raw
 
+from llama_compat.dialects.counts import count
 from llama_compat.dialects.ollama.errors import NAME, render_stream_error
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Call, Reply, Target
@@ -16,6 +17,7 @@ from llama_compat.wire.json_fields import (
     JSONFields,
     encode_fields,
     from_raw,
+    is_empty,
     parse_fields,
     parse_object,
     to_raw,
@@ -112,11 +114,7 @@ def _usage(fields: JSONFields) -> Usage | None:
 
 
 def _count(raw: Raw | None) -> int:
-    value = None if raw is None else from_raw(raw)
-    return value if isinstance(value, int) else 0
-
-
-_NOTHING = (_NULL, Raw(b'""'), Raw(b"[]"))
+    return 0 if raw is None else count(from_raw(raw)) or 0
 
 
 def _says_something(fields: JSONFields) -> bool:
@@ -125,8 +123,7 @@ def _says_something(fields: JSONFields) -> bool:
     except ValueError:
         return True  # what is not known here is the client's to read
     return any(
-        said.get(name, _NULL) not in _NOTHING
-        for name in ("content", "response", "thinking", "tool_calls")
+        not is_empty(said.get(name)) for name in ("content", "response", "thinking", "tool_calls")
     )
 
 

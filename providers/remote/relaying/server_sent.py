@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from llama_compat.errors import upstream_error
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import JSONFields, parse_fields
+from llama_compat.wire.json_fields import JSONFields, is_empty, parse_fields, parse_object
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error_in
 
 
@@ -23,6 +23,24 @@ def meant_events(event: sse.Event) -> list[sse.Event]:
     except ValueError:
         return [sse.Event(line, event.name) for line in data.split(b"\n") if line.strip()]
     return [event]
+
+
+def part_says_something(fields: JSONFields, *places: str) -> bool:
+    """Whether an event about a part of a reply has content: a text that has not begun has none, the
+    name of a tool is some.
+
+    Args:
+        fields: the members of the event.
+        places: one of them has the part, or what is new of it.
+    """
+    place = next((name for name in places if name in fields), None)
+    if place is None:
+        return False
+    try:
+        said = parse_object(fields[place])
+    except ValueError:
+        return True  # what is not known here is the client's to read
+    return any(not is_empty(value) for name, value in said.items() if name != "type")
 
 
 class ServerSentStream(ABC):

@@ -12,11 +12,12 @@ from contextlib import closing
 from typing import ClassVar, TypeVar
 
 from msgspec import structs
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.images import EncodedImage, images_in, is_remote
+from llama_compat.settings.model import TemplateSettings
 from llama_compat.types import CompletionMessage, ImageContent, Message
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote import http1
@@ -42,10 +43,8 @@ MAX_IMAGES = 32
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 
 
-class ImageLimits(BaseModel):
+class ImageLimits(TemplateSettings):
     """What may be fetched."""
-
-    model_config = ConfigDict(extra="forbid")
 
     max_count: int = Field(default=MAX_IMAGES, gt=0)
     """So many images may be fetched for one request."""

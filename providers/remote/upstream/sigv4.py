@@ -9,10 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from llama_compat.errors import APIError
 from llama_compat.off_loop import off_loop
+from llama_compat.settings.model import TemplateSettings
 from providers.remote.http1.headers import HeaderBlock, encode_headers
 from providers.remote.upstream.credentials import (
     CredentialsError,
@@ -25,10 +26,8 @@ MODULES = ("botocore",)
 EXTRA = "aws"
 
 
-class AWSSettings(BaseModel):
+class AWSSettings(TemplateSettings):
     """With which of AWS's credentials requests are signed."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     profile: str | None = None
     """One of `~/.aws/config`, with a role or single sign-on if it names that. Without it they are

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
+from llama_compat.settings.model import TemplateSettings
 from providers.remote.openai.provider import RemoteOpenAIConfig
 
 
@@ -19,12 +20,10 @@ def _check_endpoint(endpoint: str) -> str:
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 
 
-class KVEventsSettings(BaseModel):
+class KVEventsSettings(TemplateSettings):
     """The events of a server's KV cache, as it is started with them: `--kv-events-config
     '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557",
     "replay_endpoint": "tcp://*:5558"}'`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     endpoint: Endpoint
     """Where it publishes them."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from providers.base import ProviderStartError
 from routing.access.keys.ring import Key
-from routing.access.keys.store import KEYS, KeyStore, StoredKey
+from routing.access.keys.store import KEYS, KeyStore, StoredKey, unreadable
 from routing.access.limits.memory import Counters, CountersAway
 from routing.access.limits.rules import Charge
 from routing.storage.outage import Outage
@@ -168,7 +168,10 @@ class Keeper:
     async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping.is_set():
             await first_of(self._stopping, self._look_seconds)
-            await work()
+            try:
+                await work()
+            except Exception:  # nobody would see any more what is revoked
+                log.exception("keys and spending can't be seen to")
 
     async def _look(self) -> None:
         try:
@@ -198,6 +201,8 @@ class Keeper:
             return
         if before is not None and before.digest != stored.digest:
             self.keys.pop(before.digest, None)
+        if not stored.is_readable:
+            log.error("%s", unreadable(stored))
         self._known[stored.id] = stored
         self.keys[stored.digest] = stored.key()
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
+from pydantic import ValidationError
+
+from llama_compat.dialects.moments import utc_text
 from llama_compat.distribution import KeyGrant
 from routing.access.keys.ring import Key
 from routing.access.keys.secret import (
@@ -19,7 +22,7 @@ from routing.access.keys.secret import (
     new_secret,
     visible_prefix,
 )
-from routing.storage.once import BatchWriter, table_of_writers
+from routing.storage.once import FORGOTTEN_SECONDS, BatchWriter, table_of_writers
 from routing.storage.storage import Migrations, Row, Storage, Transaction
 
 KEYS = Migrations(
@@ -46,6 +49,9 @@ KEYS = Migrations(
         ],
     ],
 )
+
+FORGOTTEN_BATCHES = 1000
+"""Once in so many batches what budgets came to is forgotten whose period ended long ago."""
 
 _COLUMNS = "id, digest, settings, created, revoked, revision"
 
@@ -85,6 +91,8 @@ class StoredKey:
         created, revoked: when, in seconds since 1970.
         revision: becomes larger with each change of any key: who sees a change sees those with
             smaller ones too.
+        is_readable: whether this version knows all that the grant says. A key that says more opens
+            nothing here, as it might open less than is read of it, and only its name is known.
     """
 
     id: str
@@ -93,6 +101,7 @@ class StoredKey:
     created: float
     revoked: float | None
     revision: int
+    is_readable: bool = True
 
     @property
     def prefix(self) -> str:
@@ -101,16 +110,18 @@ class StoredKey:
 
     def key(self) -> Key:
         """As it is looked up."""
-        return Key.of(self.id, self.grant, is_revoked=self.revoked is not None)
+        is_closed = self.revoked is not None or not self.is_readable
+        return Key.of(self.id, self.grant, is_revoked=is_closed)
 
     def shown(self) -> dict[str, Any]:
         """As JSON for people; times are ISO 8601 in UTC."""
         return {
             "id": self.id,
             "prefix": self.prefix,
-            "created": _iso(self.created),
-            "revoked": None if self.revoked is None else _iso(self.revoked),
+            "created": utc_text(self.created),
+            "revoked": None if self.revoked is None else utc_text(self.revoked),
             "version": self.revision,
+            **({} if self.is_readable else {"readable": False}),
             **self.grant.model_dump(mode="json"),
         }
 
@@ -177,7 +188,8 @@ class KeyStore:
         Raises:
             NoSuchKey: no key, or no one key, has this id or name.
             KeyChanged: somebody has changed it since.
-            KeyRefused: it would have expired, or be of a team that there is not.
+            KeyRefused: it would have expired, or be of a team that there is not, or a newer version
+                has written it.
             ValidationError: pydantic's, of `KeyGrant`.
         """
         async with self._changing() as (transaction, revision):
@@ -187,6 +199,7 @@ class KeyStore:
                     f"Somebody has changed the key '{found.grant.name}' since it was read: read it"
                     " again. `If-Match` has to be the `version` that was read."
                 )
+            _check_readable(found)
             members = change(found.grant) if callable(change) else change
             changed = KeyGrant.model_validate({**found.grant.model_dump(mode="json"), **members})
             self._check(changed, found.grant)
@@ -210,12 +223,13 @@ class KeyStore:
 
         Raises:
             NoSuchKey: no key, or no one key, has this id or name, or it is revoked.
-            KeyRefused: it has expired.
+            KeyRefused: it has expired, or a newer version has written it.
         """
         async with self._changing() as (transaction, revision):
             found = await _find(transaction, name)
             if found.revoked is not None:
                 raise NoSuchKey(f"The key '{name}' is revoked; make a new one.")
+            _check_readable(found)
             if not found.key().is_good(self._clock()):
                 raise KeyRefused(
                     "expires",
@@ -288,6 +302,11 @@ class KeyStore:
         async with self._storage.transaction() as transaction:
             if not await self._spending.is_new(transaction, batch):
                 return
+            if batch % FORGOTTEN_BATCHES == 1:
+                await transaction.fetch(
+                    "DELETE FROM spending WHERE ends > 0 AND ends < ?",
+                    self._clock() - FORGOTTEN_SECONDS,
+                )
             await transaction.execute_many(
                 "INSERT INTO spending (counter, amount, ends) VALUES (?, ?, ?)"
                 " ON CONFLICT (counter) DO UPDATE SET amount = spending.amount + excluded.amount",
@@ -336,10 +355,22 @@ def _settings(grant: KeyGrant) -> str:
 
 def _stored(row: Row) -> StoredKey:
     key_id, digest, settings, created, revoked, revision = row
-    return StoredKey(
-        key_id, digest, KeyGrant.model_validate(json.loads(settings)), created, revoked, revision
+    members, is_readable = json.loads(settings), True
+    try:
+        grant = KeyGrant.model_validate(members)
+    except ValidationError:
+        grant, is_readable = KeyGrant.model_construct(name=str(members.get("name"))), False
+    return StoredKey(key_id, digest, grant, created, revoked, revision, is_readable)
+
+
+def _check_readable(key: StoredKey) -> None:
+    if not key.is_readable:
+        raise KeyRefused("name", f"{unreadable(key)} Change it there, or revoke it.")
+
+
+def unreadable(key: StoredKey) -> str:
+    """What is to be said of a key that is not readable."""
+    return (
+        f"The key '{key.grant.name}' ({key.id}) was written by a newer version of llama-compat,"
+        " with members that this one does not know, so it opens nothing here."
     )
-
-
-def _iso(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -41,6 +41,13 @@ RETURNS VOID LANGUAGE sql AS $body$
 $body$
 """
 
+_ENDS = """
+CREATE FUNCTION limit_ends(name TEXT, period_ends DOUBLE PRECISION)
+RETURNS VOID LANGUAGE sql AS $body$
+  UPDATE limit_counters SET ends = period_ends WHERE counter = name AND ends <> period_ends
+$body$
+"""
+
 _NOW = """
 CREATE FUNCTION limit_now() RETURNS DOUBLE PRECISION LANGUAGE sql AS $body$
   SELECT EXTRACT(EPOCH FROM clock_timestamp())::double precision
@@ -142,7 +149,8 @@ DECLARE
   said TEXT[] := ARRAY[]::TEXT[];
 BEGIN
   DELETE FROM limit_marks WHERE until <= now;
-  DELETE FROM limit_counters c WHERE at < now - 86400 AND counter NOT LIKE '%:budget:%'
+  DELETE FROM limit_counters c WHERE CASE WHEN counter LIKE '%:budget:%'
+    THEN ends > 0 AND ends < now - 86400 ELSE at < now - 86400 END
     AND NOT EXISTS (SELECT FROM limit_leases l WHERE l.counter = c.counter);
   INSERT INTO limit_epochs (epoch) VALUES (process || given[5]) ON CONFLICT DO NOTHING;
   epoch := limit_epoch(process || given[5]);
@@ -166,6 +174,7 @@ BEGIN
   DELETE FROM limit_leases l WHERE l.counter = name AND starts_with(l.lease, process)
     AND NOT l.lease = ANY(said) AND substr(l.lease, length(process) + 1)::bigint < given[5]::bigint;
   PERFORM limit_write(name, amount, now);
+  PERFORM limit_ends(name, given[4]::float8);
   RETURN epoch;
 END $body$
 """
@@ -178,6 +187,7 @@ BEGIN
   FOR i IN 1..cardinality(names) LOOP
     amount := GREATEST(limit_read(names[i], 0, now), given[2 * i]::float8);
     PERFORM limit_write(names[i], amount, now);
+    PERFORM limit_ends(names[i], given[2 * i + 1]::float8);
     reply := reply || (amount + limit_reserved(names[i]))::text;
   END LOOP;
   RETURN reply;
@@ -189,7 +199,8 @@ LIMITS = Migrations(
     [
         [
             "CREATE UNLOGGED TABLE limit_counters (counter TEXT PRIMARY KEY,"
-            " used DOUBLE PRECISION NOT NULL DEFAULT 0, at DOUBLE PRECISION NOT NULL)",
+            " used DOUBLE PRECISION NOT NULL DEFAULT 0, at DOUBLE PRECISION NOT NULL,"
+            " ends DOUBLE PRECISION NOT NULL DEFAULT 0)",
             "CREATE UNLOGGED TABLE limit_leases (counter TEXT NOT NULL, lease TEXT NOT NULL,"
             " reserve DOUBLE PRECISION NOT NULL, until DOUBLE PRECISION NOT NULL,"
             " PRIMARY KEY (counter, lease))",
@@ -197,7 +208,7 @@ LIMITS = Migrations(
             " until DOUBLE PRECISION NOT NULL, is_settled BOOLEAN NOT NULL)",
             "CREATE UNLOGGED TABLE limit_epochs (place BIGINT PRIMARY KEY DEFAULT 1,"
             " epoch TEXT NOT NULL)",
-            *(_READ, _RESERVED, _WRITE, _NOW, _EPOCH, _TAKE, _SETTLE, _SYNC, _SEED),
+            *(_READ, _RESERVED, _WRITE, _ENDS, _NOW, _EPOCH, _TAKE, _SETTLE, _SYNC, _SEED),
         ]
     ],
 )

@@ -29,6 +29,7 @@ from routing.batches.journal.rows import (
     Job,
     LineRow,
 )
+from routing.storage.pages import PageStart, page_of
 from routing.storage.storage import Storage, Transaction
 
 ROWS_TOGETHER = 500
@@ -82,27 +83,23 @@ class Journal:
         api: str | None,
         *,
         limit: int,
-        after: Job | None = None,
-        ascending: bool = False,
-    ) -> list[Job]:
-        """Up to `limit` batches, the newest first, or `ascending`, those that come after one."""
+        place: PageStart | None = None,
+    ) -> tuple[list[Job], bool]:
+        """Up to `limit` batches, the newest first, and whether there are more that way."""
         conditions, values = ["TRUE"], []
         for column, value in (("owner", owner), ("api", api)):
             if value is not None:
                 conditions.append(f"{column} = ?")
                 values.append(value)
-        if after is not None:
-            sign = ">" if ascending else "<"
-            conditions.append(f"(created {sign} ? OR (created = ? AND id {sign} ?))")
-            values += [after.created, after.created, after.id]  # type: ignore[list-item]
-        order = "ASC" if ascending else "DESC"
-        rows = await self._storage.fetch(
-            f"SELECT {_COLUMNS} FROM batches WHERE {' AND '.join(conditions)}"
-            f" ORDER BY created {order}, id {order} LIMIT ?",
-            *values,
-            limit,
+        rows, more = await page_of(
+            self._storage,
+            f"SELECT {_COLUMNS} FROM batches WHERE {' AND '.join(conditions)}",
+            values,
+            limit=limit,
+            ascending=False,
+            place=place,
         )
-        return [Job(*row) for row in rows]
+        return [Job(*row) for row in rows], more
 
     async def open(self) -> list[Job]:
         """The batches to work on, the oldest first."""

@@ -13,12 +13,14 @@ from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.wire.json_fields import JSONFields, from_raw
-from routing.batches.files import EXPIRES_SECONDS, FileStore, file_not_found, unavailable
+from routing.batches.files import EXPIRES_SECONDS, FileStore, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
 from routing.ingress.apis.json_body import body_of
+from routing.ingress.paging import list_page
 from routing.runtime import runtime_of
+from routing.storage.pages import Cursor, PageStart, cursor_of
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -118,8 +120,6 @@ async def _ordered(fields: JSONFields, owner: str, files: FileStore) -> Job:
         )
     file = await files.get(owner, input_file)
     if file.purpose != "batch":
-        if file.purpose == "hidden":
-            raise file_not_found(input_file)
         raise invalid_parameter(
             "input_file_id", f"File '{file.id}' was uploaded for '{file.purpose}', not for 'batch'."
         )
@@ -236,24 +236,37 @@ async def found_job(request: Request, batch_id: str, api: str) -> Job:
     return job
 
 
+async def page_of_jobs(
+    request: Request, api: str, cursor: Cursor | None, limit: int
+) -> tuple[list[Job], bool]:
+    """Up to `limit` batches of the key that asks, the newest first, and whether there are more.
+
+    Args:
+        request: who asks.
+        api: by which they were made.
+        cursor: beside which batch they are.
+        limit: how many.
+
+    Raises:
+        APIError: 404, there is no such batch; 503.
+    """
+    place = None
+    if cursor is not None:
+        beside = await found_job(request, cursor.row, api)
+        place = PageStart(beside.created, beside.id, cursor.backwards)
+    with unavailable():
+        return await worker_of(request).journal.page(
+            request.scope["principal"].id, api, limit=limit, place=place
+        )
+
+
 async def list_batches(
     request: Request, after: str | None = None, limit: BatchLimit = 20
 ) -> dict[str, Any]:
     """The batches of the key that asks, the newest first."""
     worker = worker_of(request)
-    last = await found_job(request, after, "openai") if after is not None else None
-    with unavailable():
-        jobs = await worker.journal.page(
-            request.scope["principal"].id, "openai", limit=limit + 1, after=last
-        )
-    page = [_shown(worker, job) for job in jobs[:limit]]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(jobs) > limit,
-    }
+    jobs, more = await page_of_jobs(request, "openai", cursor_of(after), limit)
+    return list_page([_shown(worker, job) for job in jobs], more=more)
 
 
 async def retrieve_batch(request: Request, batch_id: str) -> dict[str, Any]:

@@ -17,18 +17,18 @@ from llama_compat.errors import (
 )
 from routing.asgi import headers_by_name
 from routing.batches.files import (
-    HIDDEN,
     PIECE_BYTES,
     UPLOAD_PURPOSES,
     FileStore,
     NewFile,
     StoredFile,
     expiry_of,
-    file_not_found,
     file_too_large,
 )
 from routing.ingress.body import is_longer, part_in
+from routing.ingress.paging import list_page
 from routing.runtime import runtime_of
+from routing.storage.pages import cursor_of
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -145,28 +145,18 @@ async def list_files(
     order: Literal["asc", "desc"] = "desc",
 ) -> dict[str, Any]:
     """The files of the key that asks."""
-    files = await files_of(request).list(
+    files, more = await files_of(request).page(
         request.scope["principal"].id,
         purpose=purpose,
-        after=after,
-        limit=limit + 1,
+        cursor=cursor_of(after),
+        limit=limit,
         ascending=order == "asc",
     )
-    page = files[:limit]
-    return {
-        "object": "list",
-        "data": [file.shown() for file in page],
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
-        "has_more": len(files) > limit,
-    }
+    return list_page([file.shown() for file in files], more=more)
 
 
 async def _found(request: Request, file_id: str) -> StoredFile:
-    file = await files_of(request).get(request.scope["principal"].id, file_id)
-    if file.purpose == HIDDEN:
-        raise file_not_found(file_id)
-    return file
+    return await files_of(request).get(request.scope["principal"].id, file_id)
 
 
 async def retrieve_file(request: Request, file_id: str) -> dict[str, Any]:
@@ -176,7 +166,6 @@ async def retrieve_file(request: Request, file_id: str) -> dict[str, Any]:
 
 async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
     """Forget a file, in all vector stores too. One that a batch is reading stays: 409."""
-    await _found(request, file_id)
     await files_of(request).delete(request.scope["principal"].id, file_id)
     stores = runtime_of(request).vector_stores
     if stores is not None:

@@ -13,6 +13,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from msgspec import Raw, Struct
 
+from llama_compat.dialects.anthropic_messages.models import render_page
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.off_loop import off_loop
@@ -22,9 +23,10 @@ from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
 from routing.batches.shown import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
 from routing.ingress.answer import request_id_of
-from routing.ingress.apis.batches import found_job, seconds_of, worker_of
+from routing.ingress.apis.batches import found_job, page_of_jobs, seconds_of, worker_of
 from routing.ingress.apis.files import streamed
 from routing.ingress.apis.json_body import body_of
+from routing.storage.pages import cursor_of
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -193,27 +195,8 @@ async def list_message_batches(
     limit: MessageBatchLimit = 20,
 ) -> Response:
     """The batches of the key that asks, the newest first."""
-    worker = worker_of(request)
-    at = after_id if before_id is None else before_id
-    place = None if at is None else await found_job(request, at, "messages")
-    with unavailable():
-        jobs = await worker.journal.page(
-            request.scope["principal"].id,
-            "messages",
-            limit=limit + 1,
-            after=place,
-            ascending=before_id is not None,
-        )
-    page = jobs[:limit]
-    if before_id is not None:
-        page.reverse()
-    shown = {
-        "data": [_shown(request, job) for job in page],
-        "has_more": len(jobs) > limit,
-        "first_id": page[0].id if page else None,
-        "last_id": page[-1].id if page else None,
-    }
-    return _answer(request, shown)
+    jobs, more = await page_of_jobs(request, "messages", cursor_of(after_id, before_id), limit)
+    return _answer(request, render_page([_shown(request, job) for job in jobs], more=more))
 
 
 async def retrieve_message_batch(request: Request, message_batch_id: str) -> Response:
@@ -245,7 +228,7 @@ async def delete_message_batch(request: Request, message_batch_id: str) -> Respo
         )
     for file_id in (job.input_file, job.output_file):
         if file_id is not None:
-            await worker.files.delete(job.owner, file_id)
+            await worker.files.delete_hidden(job.owner, file_id)
     return _answer(request, {"id": job.id, "type": "message_batch_deleted"})
 
 
@@ -261,5 +244,5 @@ async def message_batch_results(request: Request, message_batch_id: str) -> Resp
         )
     if job.output_file is None:
         return Response(media_type="application/x-jsonl")
-    file = await worker.files.get(job.owner, job.output_file)
+    file = await worker.files.get(job.owner, job.output_file, hidden=True)
     return await streamed(worker.files, file, "application/x-jsonl")

@@ -18,6 +18,7 @@ from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.openai import PREFIXES
 from routing.ingress.offered_tools import add_offered_tools_routes
+from routing.ingress.paging import list_page
 from routing.ingress.websocket.session import open_websocket
 from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
@@ -89,19 +90,13 @@ def _add_routes(router: APIRouter) -> None:
 
 def _page(items: Items, after: str | None, limit: int) -> dict[str, Any]:
     begin = 0
-    if after is not None:
+    if after:
         ids = [item["id"] for item in items]
         if after not in ids:
             raise invalid_parameter("after", f"No input item has the id '{after}'.")
         begin = ids.index(after) + 1
     page = items[begin : begin + limit]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": begin + limit < len(items),
-    }
+    return list_page(page, more=begin + limit < len(items))
 
 
 RESPONSES_CLIENT_API = ClientAPI(

@@ -13,7 +13,7 @@ import { WORDS } from "./strings.js";
 
 const TEXT = WORDS.keys;
 
-const ORDER = ["good", "team_gone", "expired", "revoked"];
+const ORDER = ["good", "team_gone", "unreadable", "expired", "revoked"];
 const NO_TEAM = "\u0000";
 const DAYS = 30, DAY = 86400;
 const LOOK_MS = 5000, CURVES_MS = 60000;

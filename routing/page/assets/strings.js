@@ -316,7 +316,7 @@ export const WORDS = {
     noTeam: "no team",
     state: "State",
     anyState: "any",
-    states: { good: "good", expired: "expired", revoked: "revoked", team_gone: "its team is gone" },
+    states: { good: "good", expired: "expired", revoked: "revoked", team_gone: "its team is gone", unreadable: "of a newer version" },
     template: "template",
     inTemplate: "in the template",
     newKey: "New key",

@@ -19,7 +19,8 @@ from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
 from pydantic import SecretStr
 
 from llama_compat.off_loop import off_loop
-from routing.process.programs import end_program, environment_with, kill_program, start_program
+from providers import environments
+from routing.process.programs import end_program, kill_program, start_program
 from routing.tools.mcp.answers import AnswerBound, TooMuchSaid
 
 GRACE_SECONDS = 2.0
@@ -58,7 +59,7 @@ class StdioServer:
         Raises:
             OSError: it can't be started.
         """
-        process = await start_program(self._command, environment_with(self._env))
+        process = await start_program(self._command, environments.of_program(self._env))
         # Without a buffer nothing is read that is not taken.
         says, heard = create_memory_object_stream[_Said](0)
         asks, asked = create_memory_object_stream[SessionMessage](0)

@@ -30,7 +30,9 @@ class FileBatches:
             rows = await self._storage.fetch(
                 f"SELECT {', '.join(BATCH_COLUMNS)} FROM vector_store_batches"
                 " WHERE id = ? AND store = ? AND owner = ?",
-                *(each.replace("\x00", "") for each in (batch_id, store_id, owner)),
+                batch_id,
+                store_id,
+                owner,
             )
         if not rows:
             raise APIError(

@@ -10,6 +10,7 @@ import msgspec
 
 from llama_compat.errors import APIError
 from llama_compat.hosted.filters import Attributes
+from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Transaction
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.entries.key_room import KeyIsFull, check_room
@@ -24,7 +25,6 @@ from routing.vector_stores.entries.rows import (
 from routing.vector_stores.stores import (
     StoreTable,
     owned_store,
-    page_of,
     store_has_expired,
     stores_unavailable,
 )
@@ -146,7 +146,7 @@ class Entries:
                 f"SELECT {_COLUMNS} FROM vector_store_files"
                 " WHERE store = ? AND file = ? AND status <> 'deleted'",
                 store_id,
-                file_id.replace("\x00", ""),
+                file_id,
             )
         if not rows:
             raise entry_not_found(store_id, file_id)
@@ -159,8 +159,7 @@ class Entries:
         *,
         batch: str | None,
         status: str | None,
-        after: str | None,
-        before: str | None,
+        cursor: Cursor | None,
         limit: int,
         ascending: bool,
     ) -> tuple[list[EntryRow], bool]:
@@ -171,7 +170,7 @@ class Entries:
             store_id: its store.
             batch: only those of this file batch.
             status: only those that have come so far.
-            after, before: the id of the file behind or before which they are.
+            cursor: beside which file they are.
             limit: how many.
             ascending: the oldest first.
 
@@ -183,22 +182,21 @@ class Entries:
             condition, values = f"{condition} AND batch = ?", [*values, batch]
         if status is not None:
             condition, values = f"{condition} AND status = ?", [*values, status]
-        place: tuple[float, int] | None = None
-        if (named := after or before) is not None:
-            last = await self.get(owner, store_id, named)
-            place = (last.created, last.entry)
-        else:
+        place = None
+        if cursor is None:
             await self._stores.get(owner, store_id)
+        else:
+            beside = await self.get(owner, store_id, cursor.row)
+            place = PageStart(beside.created, beside.entry, cursor.backwards)
         with stores_unavailable():
             rows, more = await page_of(
                 self._storage,
                 f"SELECT {_COLUMNS} FROM vector_store_files WHERE {condition}",
                 values,
-                key="entry",
-                place=place,
-                backwards=after is None and before is not None,
                 limit=limit,
                 ascending=ascending,
+                place=place,
+                key="entry",
             )
         return [EntryRow(*row) for row in rows], more
 

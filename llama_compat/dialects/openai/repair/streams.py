@@ -30,7 +30,13 @@ from llama_compat.dialects.openai.repair.parts import (
     names_no_reason,
 )
 from llama_compat.dialects.openai.repair.tool_calls import ToolCalls
-from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    is_empty,
+    parse_object,
+    parse_objects,
+    to_raw,
+)
 
 
 class StreamMender:
@@ -162,9 +168,7 @@ class StreamMender:
                 changed = True
         changed = state.mend_finish_reason(choice) or changed
         if not self.spoken:
-            self.spoken = state.finished or any(
-                said.get(name, NULL) not in _NOTHING for name in _CONTENT
-            )
+            self.spoken = state.finished or any(not is_empty(said.get(name)) for name in _CONTENT)
         return changed
 
     def _state(self, choice: JSONFields, place: int) -> _ChoiceState:
@@ -191,8 +195,6 @@ _CONTENT = (
     "images",
 )
 """What a delta, or a choice that is text, may say."""
-
-_NOTHING = (NULL, EMPTY_STRING, EMPTY_LIST, EMPTY_OBJECT)
 
 
 @dataclass(slots=True)

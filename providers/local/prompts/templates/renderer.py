@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from providers import environments
 from providers.local.prompts.templates.process import (
     CPU_SECONDS,
     HEADER,
@@ -146,6 +147,7 @@ class _Process:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env=environments.of_reader(),
             )
         self._socket = ours
         self._answers = ours.makefile("rb")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig
@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from providers.base import ProviderStartError
 from providers.local.models import store as model_store
 from providers.local.residency.host import Footprint
-from providers.local.torch_engine.config import CUDA_BYTES, DraftConfig, TorchConfig
+from providers.local.torch_engine.config import CUDA_BYTES, DraftConfig, EagleConfig, TorchConfig
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
@@ -109,7 +109,11 @@ def footprint(
             kept = weight_cache.file_in(folder, quantization)
             if kept.is_file():
                 loading = kept.stat().st_size
-    cache = cache_bytes(architecture, config, dtype, context_length, stays)
+    head = NO_HEAD
+    if isinstance(config.speculation, EagleConfig):
+        head = _head(config, config.speculation, device, dtype)
+        loading, stays, parks = loading + head.loading, stays + head.stays, 0
+    cache = cache_bytes(architecture, config, dtype, context_length, stays, head.token)
     beside = 0 if place == "cpu" else CUDA_BYTES
     if isinstance(config.speculation, DraftConfig):
         known = [getattr(architecture.get_text_config(), "max_position_embeddings", None)]
@@ -128,6 +132,42 @@ def _draft(config: TorchConfig, settings: DraftConfig, longest: int) -> int:
     own = draft_config(config, settings)
     found = footprint(settings.draft, folder, own, longest, generates=True)
     return max(found.needs.values())
+
+
+class _Head(NamedTuple):
+    """What an EAGLE-3 head takes.
+
+    Attributes:
+        loading, stays: its weights, while they are read and later.
+        token: a token in the cache, where the head has a layer beside those of the model.
+    """
+
+    loading: int
+    stays: int
+    token: int
+
+
+NO_HEAD = _Head(0, 0, 0)
+
+
+def _head(
+    config: TorchConfig, settings: EagleConfig, device: torch.device, dtype: torch.dtype
+) -> _Head:
+    from providers.local.torch_engine.drafts import head_quantization
+    from providers.local.torch_engine.eagle.checkpoint import HeadConfig, HeadFolderError
+
+    folder = model_store.resolve(settings.eagle)
+    try:
+        counts, layer = count_weights(folder), HeadConfig.of(folder).layer
+    except (HeadFolderError, OSError, ValueError, KeyError, struct.error) as error:
+        raise ProviderStartError(
+            f"It can't be told what '{settings.eagle}' in {folder} takes of memory, as {error}:"
+            " name an EAGLE-3 head in 'speculation', or leave that out of the template."
+        ) from error
+    quantization = head_quantization(folder, config, settings, device, dtype)
+    made = weight_bytes(counts, dtype, quantization)
+    kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
+    return _Head(counts.all * dtype.itemsize + made, made, cache_shape(layer, kind).bytes_per_token)
 
 
 def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:
@@ -199,6 +239,7 @@ def cache_bytes(
     dtype: torch.dtype,
     context_length: int | None,
     weights: int,
+    beside: int = 0,
 ) -> int:
     """What the KV cache gets, states included: so many bytes where the template says that, a share
     of what the weights take where it says a share; never more than the longest sequences need.
@@ -208,7 +249,7 @@ def cache_bytes(
     text = architecture.get_text_config()
     shapes = state_shapes(text)
     kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
-    token = cache_shape(text, kind).bytes_per_token
+    token = cache_shape(text, kind).bytes_per_token + beside
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights

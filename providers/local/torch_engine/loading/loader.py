@@ -22,7 +22,7 @@ from providers.local.models.quantized import is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
-from providers.local.torch_engine.config import DraftConfig, TorchConfig
+from providers.local.torch_engine.config import AheadConfig, DraftConfig, EagleConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -48,6 +48,7 @@ from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
+    from providers.local.torch_engine.eagle.head_runner import EagleRunner
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
 
@@ -93,6 +94,7 @@ class LoadedModel:
         longest: the tokens of a sequence for which there is a place, were there memory for them.
         draft: the smaller model that goes ahead of it, where it has one.
         sense: what it makes of media; None if it takes text alone.
+        eagle: the EAGLE-3 head that guesses for it, where it has one.
     """
 
     config: TorchConfig
@@ -113,6 +115,7 @@ class LoadedModel:
     longest: int = 0
     draft: Draft | None = None
     sense: TorchSense | None = None
+    eagle: EagleRunner | None = None
 
 
 def load(
@@ -177,6 +180,7 @@ def load_here(
     states: StateSlots | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
+    eagle: EagleRunner | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, folder, config, device, dtype)
         decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
@@ -184,8 +188,13 @@ def load_here(
             _keep_beside_weights(folder, read, quantization)
         vocab_size, weights = len(decoder.embedding), decoder
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
-        runner, blocks, kernels, long_rope, states, cache_bytes = paged(
-            name, decoder, context_length, limits, config
+        head = None
+        if isinstance(config.speculation, EagleConfig):
+            from providers.local.torch_engine.drafts import load_head
+
+            head = load_head(name, config, config.speculation, decoder)
+        runner, blocks, kernels, long_rope, states, cache_bytes, eagle = paged(
+            name, decoder, context_length, limits, config, head
         )
     else:
         runner, vocab_size = unbatched
@@ -222,12 +231,16 @@ def load_here(
         weights=weights,
         longest=context_length,
         sense=sense,
+        eagle=eagle,
     )
-    if not isinstance(config.speculation, DraftConfig):
+    if not isinstance(config.speculation, AheadConfig):
         return loaded
-    from providers.local.torch_engine.drafts import load_draft
+    from providers.local.torch_engine.drafts import check_ahead, load_draft
 
-    return replace(loaded, draft=load_draft(loaded, config.speculation))
+    check_ahead(loaded)
+    if isinstance(config.speculation, DraftConfig):
+        return replace(loaded, draft=load_draft(loaded, config.speculation))
+    return loaded
 
 
 def limits_of(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:

@@ -12,6 +12,8 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.eagle.head import EagleHead
+from providers.local.torch_engine.eagle.head_runner import EagleRunner
 from providers.local.torch_engine.loading.kernel_choice import (
     choose_kernels,
     choose_prompt_attention,
@@ -42,6 +44,7 @@ class Paged(NamedTuple):
         long_rope: what long sequences turn by, where that is something else.
         states: who has which, where its layers have some.
         cache_bytes: what the KV cache and the states take.
+        eagle: its head beside it, where it has one.
     """
 
     runner: Runner
@@ -50,6 +53,7 @@ class Paged(NamedTuple):
     long_rope: LongRope | None
     states: StateSlots | None
     cache_bytes: int
+    eagle: EagleRunner | None = None
 
 
 def paged(
@@ -58,6 +62,7 @@ def paged(
     context_length: int,
     limits: StepLimits,
     config: TorchConfig,
+    head: EagleHead | None = None,
 ) -> Paged:
     """Make what runs a model in batches.
 
@@ -67,6 +72,7 @@ def paged(
         context_length: the most tokens of a sequence, where there is memory for them.
         limits: of its steps; fewer sequences, where their states don't fit.
         config: the provider's settings.
+        head: that guesses for it; its keys and values lie beside the model's.
 
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
@@ -76,7 +82,9 @@ def paged(
     if is_packed:
         _check_packed(name, decoder)
         shape = replace(shape, dtype=torch.int8)
-    block_bytes = shape.bytes_per_token * BLOCK_SIZE
+    beside = None if head is None else replace(head.inner.cache_shape, dtype=shape.dtype)
+    token_bytes = shape.bytes_per_token + (0 if beside is None else beside.bytes_per_token)
+    block_bytes = token_bytes * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
         allowed *= free_memory(device)
@@ -95,6 +103,10 @@ def paged(
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
+    eagle = None
+    if head is not None and beside is not None:
+        head.inner.reach(positions)
+        eagle = EagleRunner(head, total, BLOCK_SIZE, beside)
     chosen = choose_kernels(name, config.kernels, decoder, packed=is_packed)
     prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
@@ -122,11 +134,15 @@ def paged(
 
         apart = config.deterministic
         kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=is_packed)
-        runner = PagedRunner(decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states)
+        runner = PagedRunner(
+            decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states, eagle=eagle
+        )
     else:
-        runner = PagedRunner(decoder, cache, apart=config.deterministic, states=states)
+        apart = config.deterministic
+        runner = PagedRunner(decoder, cache, apart=apart, states=states, eagle=eagle)
     blocks = BlockManager(total, BLOCK_SIZE)
-    return Paged(runner, blocks, chosen, long_rope, slots, total * block_bytes + state_bytes)
+    taken = total * block_bytes + state_bytes
+    return Paged(runner, blocks, chosen, long_rope, slots, taken, eagle)
 
 
 def _check_packed(name: str, decoder: Decoder) -> None:

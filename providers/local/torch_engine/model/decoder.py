@@ -28,6 +28,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+    from providers.local.torch_engine.eagle.head import TakenStates
     from providers.local.torch_engine.media.in_step import MediaRows
 
 
@@ -391,9 +392,13 @@ class Decoder:
         if seen is not None:
             seen.put(hidden)
         for number, (layer, cached) in enumerate(zip(self.layers, cache.layers, strict=True)):
+            if step.taken is not None:
+                step.taken.look(number, hidden, product)
             product = step.layer(layer, hidden, product, cached)
             if seen is not None:
                 seen.add(number, hidden)
+        if step.taken is not None:
+            step.taken.look(len(self.layers), hidden, product)
         return hidden if product is None else hidden.add_(product)
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep) -> torch.Tensor:
@@ -412,6 +417,7 @@ class ForwardStep(ABC):
     Attributes:
         adapted: those that have adapters; None where no token has.
         seen: those that stand for parts of media; None where no token does.
+        taken: takes what comes into some layers; None where nobody asks for it.
         states: what layers with a state go on from; None where the model has none.
         apart: whether what a token gets is the same to the bit whatever else is in the step.
         sides: what each layer takes of the tokens' own embeddings, `[tokens, size]`.
@@ -419,6 +425,7 @@ class ForwardStep(ABC):
 
     adapted: AdaptedRows | None = None
     seen: MediaRows | None = None
+    taken: TakenStates | None = None
     states: StepStates | None = None
     apart: bool = False
     sides: Mapping[Layer, torch.Tensor] = MappingProxyType({})

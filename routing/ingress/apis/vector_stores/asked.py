@@ -28,7 +28,7 @@ from llama_compat.hosted.file_search import MAX_RESULTS, FileQuery, parse_rankin
 from llama_compat.hosted.filters import parse_attributes, parse_filter
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import JSONFields, unicode_from_raw
-from routing.batches.files import HIDDEN, FileStore, file_not_found
+from routing.batches.files import FileStore
 from routing.ingress.apis.batches import parse_metadata
 from routing.ingress.apis.json_body import body_of
 from routing.runtime import runtime_of
@@ -199,9 +199,7 @@ async def added_file(
     size, overlap = _chunking(values.get("chunking_strategy"), f"{at}chunking_strategy", settings)
     attributes = parse_attributes(values.get("attributes"), f"{at}attributes")
     file = await files.get(owner, file_id)
-    if file.purpose == HIDDEN:
-        raise file_not_found(file_id)
-    return AddedFile(file.id, file.filename.replace("\x00", ""), attributes, size, overlap)
+    return AddedFile(file.id, file.filename, attributes, size, overlap)
 
 
 def _chunking(value: Any, path: str, settings: VectorStoresSettings) -> tuple[int, int]:
@@ -266,14 +264,3 @@ def sought(values: Mapping[str, Any]) -> FileQuery:
 
 def _texts(queries: Sequence[str]) -> list[str]:
     return [each.replace("\x00", " ") for each in queries]
-
-
-def page(shown: Sequence[Mapping[str, Any]], *, more: bool) -> dict[str, Any]:
-    """A list as OpenAI's API shows it."""
-    return {
-        "object": "list",
-        "data": list(shown),
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": more,
-    }

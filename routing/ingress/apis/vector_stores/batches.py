@@ -14,10 +14,11 @@ from routing.ingress.apis.vector_stores.asked import (
     StoreLimit,
     added_files,
     owner_of,
-    page,
     stores_of,
     values_of,
 )
+from routing.ingress.paging import list_page
+from routing.storage.pages import cursor_of
 from routing.vector_stores.entries.rows import FileBatchRow
 
 if TYPE_CHECKING:
@@ -86,9 +87,8 @@ async def list_batch_files(
         vector_store_id,
         batch=batch.id,
         status=filter,
-        after=after,
-        before=before,
+        cursor=cursor_of(after, before),
         limit=limit,
         ascending=order == "asc",
     )
-    return page([each.shown() for each in found], more=more)
+    return list_page([each.shown() for each in found], more=more)

@@ -18,10 +18,11 @@ from routing.ingress.apis.vector_stores.asked import (
     StoreLimit,
     added_file,
     owner_of,
-    page,
     stores_of,
     values_of,
 )
+from routing.ingress.paging import list_page
+from routing.storage.pages import cursor_of
 from routing.vector_stores.chunking import TextChunk
 from routing.vector_stores.entries.rows import EntryRow
 
@@ -53,12 +54,11 @@ async def list_store_files(
         vector_store_id,
         batch=None,
         status=filter,
-        after=after,
-        before=before,
+        cursor=cursor_of(after, before),
         limit=limit,
         ascending=order == "asc",
     )
-    return page([each.shown() for each in found], more=more)
+    return list_page([each.shown() for each in found], more=more)
 
 
 async def retrieve_store_file(

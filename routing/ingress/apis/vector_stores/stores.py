@@ -15,12 +15,13 @@ from routing.ingress.apis.vector_stores.asked import (
     added_files,
     description_of,
     owner_of,
-    page,
     sought,
     store_changes,
     stores_of,
     values_of,
 )
+from routing.ingress.paging import list_page
+from routing.storage.pages import cursor_of
 from routing.vector_stores.stores import FileCounts, VectorStoreRow
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ async def list_stores(
     """The vector stores of the key that asks."""
     stores = stores_of(request)
     found, more = await stores.stores.page(
-        owner_of(request), after=after, before=before, limit=limit, ascending=order == "asc"
+        owner_of(request), cursor=cursor_of(after, before), limit=limit, ascending=order == "asc"
     )
-    return page(await _shown(stores, found), more=more)
+    return list_page(await _shown(stores, found), more=more)
 
 
 async def retrieve_store(request: Request, vector_store_id: str) -> dict[str, Any]:

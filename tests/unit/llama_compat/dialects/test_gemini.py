@@ -691,7 +691,11 @@ def test_embeddings() -> None:
     )
     answer = whole.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert gemini.parse_embeddings(answer) == EmbeddingResponse(((0.5,), (1.5,)))
-    for nonsense in ({}, {"embeddings": [{}]}, {"embeddings": 5}):
+    for told, counted in (({"promptTokenCount": "7"}, 7), ({"promptTokenCount": -7}, 0), ([7], 0)):
+        counts = gemini.parse_embeddings({**answer, "usageMetadata": told})
+        assert counts.prompt_tokens == counted
+    odd = [{"embeddings": [{"values": each}]} for each in (["x"], [[1.0]], [True], "x", None)]
+    for nonsense in ({}, {"embeddings": [{}]}, {"embeddings": 5}, *odd):
         with pytest.raises(ValueError, match="no embeddings"):
             gemini.parse_embeddings(nonsense)
 

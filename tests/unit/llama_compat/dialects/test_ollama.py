@@ -352,6 +352,16 @@ def test_a_text_completion_survives_the_round_trip(
     assert collect([reply]).completion() == expected
 
 
+@pytest.mark.parametrize(
+    ("told", "counted"), [("3", 3), (3.0, 3), (-3, 0), ([3], 0), (True, 0), (None, 0), (1 << 70, 0)]
+)
+def test_a_reply_is_not_lost_to_its_usage(told: Any, counted: int) -> None:
+    reply = {"response": "Hi", "done": True, "prompt_eval_count": told, "eval_count": told}
+    assert collect([reply]).completion().usage == Usage(counted, counted)
+    vectors = {"embeddings": [[1.0]], "prompt_eval_count": told}
+    assert ollama.parse_embeddings(vectors).prompt_tokens == counted
+
+
 # --------------------------------------------------------------------------------------------------
 # Requests
 # --------------------------------------------------------------------------------------------------

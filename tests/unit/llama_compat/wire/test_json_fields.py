@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec import Raw, Struct
 from llama_compat.wire.json_fields import (
     encode_fields,
     encode_json,
+    from_raw,
     parse_fields,
     parse_object,
     parse_objects,
@@ -116,3 +118,11 @@ def test_what_is_whole_is_written_as_it_is() -> None:
     assert encode_json({"a": "\u00e9\U0001f642", "b": Raw(b"1.50")}) == (
         '{"a":"\u00e9\U0001f642","b":1.50}'.encode()
     )
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("read", [from_raw, unicode_from_raw])
+def test_what_is_no_number_is_no_json(read: Callable[[Raw], Any], constant: str) -> None:
+    for around in ('{"a": %s}', "[1, %s]", "%s"):
+        with pytest.raises(ValueError, match=f"{constant} is not JSON"):
+            read(Raw((around % constant).encode()))

@@ -11,7 +11,8 @@ import pytest
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
-from routing.batches.files import BATCH_SECONDS, FileStore, StoredFile, expiry_of
+from routing.batches.files import BATCH_SECONDS, HIDDEN, FileStore, StoredFile, expiry_of
+from routing.storage.pages import Cursor
 
 
 class Clock:
@@ -59,11 +60,36 @@ async def test_a_file_is_its_keys_alone(tmp_path: Path, address: str) -> None:
             with pytest.raises(APIError) as caught:
                 await attempt
             assert (caught.value.status, caught.value.code) == (404, "file_not_found")
-        listing = {"purpose": None, "after": None, "limit": 10, "ascending": True}
-        assert await store.list("key-b", **listing) == []  # type: ignore[arg-type]
+        listing = {"purpose": None, "cursor": None, "limit": 10, "ascending": True}
+        assert await store.page("key-b", **listing) == ([], False)  # type: ignore[arg-type]
         await store.delete("key-a", mine.id)
         with pytest.raises(APIError):
             await store.get("key-a", mine.id)
+    assert list((tmp_path / "files").iterdir()) == []
+
+
+async def test_names_are_any_that_clients_send(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        for file_id in ("file-\x00", "file-\ud800"):
+            with pytest.raises(APIError) as caught:
+                await store.get("key-a", file_id)
+            assert (caught.value.status, caught.value.code) == (404, "file_not_found")
+        kept = await put(store, "key-a", name="a\x00b.txt")
+        assert (await store.get("key-a", kept.id)).filename == "a\ufffdb.txt"
+
+
+async def test_a_hidden_one_is_there_for_who_asks_for_it(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        hidden = await put(store, "k", purpose=HIDDEN)
+        for attempt in (store.get("k", hidden.id), store.delete("k", hidden.id)):
+            with pytest.raises(APIError) as caught:
+                await attempt
+            assert caught.value.code == "file_not_found"
+        assert await store.get("k", hidden.id, hidden=True) == hidden
+        for _ in range(2):
+            await store.delete_hidden("k", hidden.id)
+        with pytest.raises(APIError):
+            await store.get("k", hidden.id, hidden=True)
     assert list((tmp_path / "files").iterdir()) == []
 
 
@@ -76,16 +102,17 @@ async def test_they_are_listed_page_by_page(tmp_path: Path, address: str) -> Non
             clock.now += 1
         for ascending in (True, False):
             found: list[str] = []
-            after = None
-            while page := await store.list(
-                "k", purpose=None, after=after, limit=2, ascending=ascending
-            ):
+            more, cursor = True, None
+            while more:
+                page, more = await store.page(
+                    "k", purpose=None, cursor=cursor, limit=2, ascending=ascending
+                )
                 found += [each.id for each in page]
-                after = found[-1]
+                cursor = Cursor(found[-1], backwards=False)
             assert sorted(found) == sorted(made)
             ages = [made.index(each) // 2 for each in found]
             assert ages == sorted(ages, reverse=not ascending)
-        of_batches = await store.list("k", purpose="batch", after=None, limit=9, ascending=True)
+        of_batches, _ = await store.page("k", purpose="batch", cursor=None, limit=9, ascending=True)
         assert [each.id for each in of_batches] == made[1::2]
 
 

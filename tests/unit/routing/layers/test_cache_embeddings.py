@@ -43,6 +43,7 @@ class Vendor:
         self.dimensions: list[Any] = []
         self.go: asyncio.Event | None = None
         self.error: APIError | None = None
+        self.odd: Any = None
         cache = ExactCache.of(CacheSettings(exact=ExactCacheSettings()), ServerSettings(), "")
         owner = Owner(lambda _: None, lambda _: None, lambda: None, lambda: None)
         self.layer = CacheLayer(self._answer, {"": cache}, owner)
@@ -72,6 +73,8 @@ class Vendor:
             }
             for index, text in enumerate(texts)
         ]
+        if self.odd is not None:
+            data[0]["embedding"] = self.odd
         tokens = sum(map(len, texts))
         told = {"object": "list", "data": data[::-1], "model": "m", "usage": usage_of(tokens)}
         return Reply(json.dumps(told).encode(), read_usage=lambda: Usage(prompt_tokens=tokens))
@@ -221,6 +224,18 @@ async def test_what_is_asked_at_the_same_time_is_asked_once() -> None:
         told, _, _ = await each
         assert vectors(told) == [vector_of(text) for text in texts]
     assert vendor.asked == [["one", "two"], ["three"]]
+
+
+@pytest.mark.parametrize("odd", ["AAA", "A", "AAAA", [True], ["x"]])
+async def test_what_is_no_vector_is_not_kept(odd: Any) -> None:
+    vendor = Vendor()
+    vendor.odd = odd
+    for times in (1, 2):
+        told, _, _ = await vendor.ask({"input": ["a", "b"]})
+        assert (vectors(told)[0], len(vendor.asked)) == (odd, times)
+    with pytest.raises(APIError, match="The model 'm' gave no reply with as many") as caught:
+        await vendor.ask({"input": ["a", "b"]}, EMBED)
+    assert caught.value.status == 502
 
 
 async def test_one_that_fails_is_nobodys_vector() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,24 @@ async def test_two_who_change_a_key_do_not_lose_what_the_other_did(tmp_path: Pat
             assert (changed.status_code, changed.json()["models"]) == (200, ["a"])
         given = named((await client.get("/admin/access", headers=ADMIN)).json(), HOSTILE)
         assert given["version"] is None
+
+
+async def test_a_key_of_a_newer_version_is_told_of(tmp_path: Path) -> None:
+    async with started(tmp_path) as app, client_of(app) as client:
+        made = (await client.post("/admin/keys", json={"name": "made"}, headers=ADMIN)).json()
+        database = sqlite3.connect(tmp_path / "operations.sqlite", isolation_level=None)
+        with closing(database):
+            settings = json.dumps({"name": "newer", "nobody_knows": 1})
+            database.execute("UPDATE keys SET settings = ? WHERE id = ?", (settings, made["id"]))
+        newer = named((await client.get("/admin/access", headers=ADMIN)).json(), "newer")
+        assert (newer["state"], newer["readable"]) == ("unreadable", False)
+        path = f"/admin/keys/{made['id']}"
+        refused = await client.patch(path, json={"models": ["a"]}, headers=ADMIN)
+        assert refused.status_code == 400
+        assert "newer version" in refused.json()["error"]["message"]
+        assert (await client.delete(path, headers=ADMIN)).status_code == 200
+        newer = named((await client.get("/admin/access", headers=ADMIN)).json(), "newer")
+        assert newer["state"] == "revoked"
 
 
 async def test_every_key_is_told_of_with_what_is_used(tmp_path: Path) -> None:

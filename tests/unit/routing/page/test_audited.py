@@ -46,6 +46,26 @@ async def test_what_is_done_to_keys_is_known(tmp_path: Path) -> None:
         assert secret not in json.dumps(deeds)
 
 
+@pytest.mark.parametrize(
+    ("content", "headers"),
+    [
+        (b'{"name": "ci"}', {}),
+        (b'{"name": "ci"}', {"content-type": "application/x-www-form-urlencoded"}),
+        *((each, {"content-type": "application/json"}) for each in (b"", b"[]", b"null", b"{")),
+    ],
+)
+async def test_who_sends_no_json_is_told_to(
+    tmp_path: Path, content: bytes, headers: dict[str, str]
+) -> None:
+    app = stored(tmp_path)
+    async with client_of(app) as client:
+        sent = {"content": content, "headers": {**ADMIN, **headers}}
+        reply = await client.post("/admin/keys", **sent)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "body")
+    assert "a JSON object, with the header 'content-type: application/json'" in error["message"]
+
+
 async def test_what_cannot_be_kept_is_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

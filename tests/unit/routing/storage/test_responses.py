@@ -189,6 +189,13 @@ async def test_items_are_found_by_their_ids(store: ResponseStore) -> None:
     assert found == {"msg_r1": response("r1")["output"][0], "in_r1": asked("r1")[0]}
 
 
+async def test_items_have_any_ids_that_clients_send(store: ResponseStore) -> None:
+    item = {"id": "in_\x00", "type": "message", "role": "user", "content": "what?"}
+    await store.save(OWNER, response("resp_1"), [item])
+    assert (await store.get(OWNER, "resp_1")).input == [item]
+    assert await code_of(store.get(OWNER, "resp_\x00")) == (404, "response_not_found")
+
+
 async def test_what_is_too_old_is_gone_at_once_and_its_bytes_with_the_next(
     store: ResponseStore, clock: Clock
 ) -> None:
@@ -224,6 +231,21 @@ async def test_what_is_larger_than_all_of_the_store_takes_nobodys_place(
     assert "more than max_bytes" in caplog.text
     assert await is_kept(store, "r1")
     assert not await is_kept(store, "r2")
+
+
+async def test_what_runs_and_becomes_larger_than_all_of_the_store_takes_nobodys_place_either(
+    store: ResponseStore, clock: Clock
+) -> None:
+    await save(store, "resp_1")
+    await save(store, "resp_2", status="in_progress", background=True)
+    clock.now += 1
+    await save(store, "resp_3")
+    await store.complete(response("resp_2", "x" * 5000, background=True))
+    for kept in ("resp_1", "resp_3"):
+        assert (await store.get(OWNER, kept)).response["status"] == "completed"
+    failed = (await store.get(OWNER, "resp_2")).response
+    assert (failed["status"], failed["output"]) == ("failed", [])
+    assert "max_bytes" in failed["error"]["message"]
 
 
 async def test_a_caller_that_leaves_does_not_stop_the_keeping(store: ResponseStore) -> None:

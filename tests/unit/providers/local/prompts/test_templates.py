@@ -167,6 +167,19 @@ def test_what_has_no_end_is_broken_off(renderer: TemplateRenderer, template: str
     assert renderer.render("{{ 1 + 1 }}", {}) == "2"
 
 
+def test_its_process_knows_nothing_of_ours(
+    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-vendor")
+    with pytest.raises(TemplateBrokenOff):  # and another is started
+        renderer.render("{{ '%9999999999d' % 1 }}", {})
+    assert renderer.render("{{ 1 + 1 }}", {}) == "2"
+    (process,) = renderer_module._idle._processes
+    environment = Path(f"/proc/{process._process.pid}/environ").read_bytes()
+    assert b"LC_ALL=C.UTF-8" in environment
+    assert b"sk-of-a-vendor" not in environment
+
+
 def test_what_a_template_may_compute_unless_told_otherwise() -> None:
     assert renderer_module.CPU_SECONDS == 5
 

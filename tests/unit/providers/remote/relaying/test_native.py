@@ -52,6 +52,13 @@ def test_lines_come_whole_wherever_they_are_cut(
     assert (stream.complete, stream.usage) == (True, Usage(3, 2))
 
 
+@pytest.mark.parametrize("told", [-3, True, 1 << 70, "x", [3]])
+def test_what_is_no_count_is_none_of_a_lines_usage(told: Any) -> None:
+    stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
+    pushed(stream, [encoded({**LAST, "prompt_eval_count": told}) + b"\n"])
+    assert stream.usage == Usage(0, 2)
+
+
 def test_a_last_line_needs_no_end_and_what_follows_it_is_left_out() -> None:
     stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     assert len(pushed(stream, [encoded(LAST)])) == 1

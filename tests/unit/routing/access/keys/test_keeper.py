@@ -19,6 +19,7 @@ from routing.access.keys.secret import digest_of
 from routing.access.keys.store import KEYS, KeyChanged, KeyRefused, KeyStore, NoSuchKey
 from routing.access.limits.memory import MemoryCounters
 from routing.access.limits.rules import Charge, Resource, Rule
+from routing.storage.once import FORGOTTEN_SECONDS
 from routing.storage.storage import StorageError, open_storage
 from tests.postgres import LossyWay, PostgresServer, emptied, read_only
 
@@ -171,6 +172,16 @@ async def test_spending_adds_up_and_ends(store: KeyStore) -> None:
     assert await store.spent() == {"a": (1.25, 2000.0), "b": (0.5, 0.0)}
 
 
+async def test_spending_of_periods_long_over_is_forgotten(store: KeyStore) -> None:
+    await store.spend(store.next_batch(), {"a": (1.0, 2000.0), "b": (0.5, 0.0)})
+    later = 2000.0 + FORGOTTEN_SECONDS
+    for now, left in ((later - 1, {"a", "b", "c"}), (later + 1, {"b", "c"})):
+        another = KeyStore(store._storage, clock=lambda now=now: now)  # type: ignore[misc]
+        await another.spend(another.next_batch(), {"c": (1.0, 9e9)})
+        rows = await store._storage.fetch("SELECT counter FROM spending")
+        assert {counter for (counter,) in rows} == left
+
+
 @asynccontextmanager
 async def keeping(
     address: str, counters: MemoryCounters | None = None, look_seconds: float = 1000.0
@@ -197,6 +208,49 @@ async def test_a_server_knows_the_keys_that_there_are(address: str, store: KeySt
         assert set(keys) == {rotated.digest, new.digest}
         assert not keys[new.digest].is_good(0)
         assert keys[rotated.digest].is_good(0)
+
+
+async def written_by_a_newer_version(address: str, key: str) -> None:
+    await change(address, "UPDATE key_revisions SET newest = newest + 1")
+    settings = '{"name": "newer", "nobody_knows": 1}'
+    await change(
+        address,
+        f"UPDATE keys SET settings = '{settings}', revision = (SELECT newest FROM key_revisions)"
+        f" WHERE id = '{key}'",
+    )
+
+
+async def test_a_key_of_a_newer_version_opens_nothing_and_is_not_written_over(
+    address: str, store: KeyStore
+) -> None:
+    newer, _ = await store.create(GRANT)
+    await store.create(GRANT)
+    await written_by_a_newer_version(address, newer.id)
+    found = {each.id: each for each in await store.list()}
+    assert {each.id for each in found.values() if not each.is_readable} == {newer.id}
+    assert not found[newer.id].key().is_good(0)
+    assert found[newer.id].shown()["name"] == "newer"
+    for attempt in (store.change("newer", {"models": ["a"]}), store.rotate(newer.id)):
+        with pytest.raises(KeyRefused, match="newer version"):
+            await attempt
+    assert (await store.change("ci", {"models": ["a"]})).grant.models == ["a"]
+    assert (await store.revoke("newer")).revoked is not None
+
+
+async def test_what_is_revoked_is_seen_beside_a_key_of_a_newer_version(
+    address: str, store: KeyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer, _ = await store.create(GRANT)
+    other, _ = await store.create(GRANT)
+    async with keeping(address, look_seconds=0.01) as keeper:
+        assert keeper.keys[newer.digest].is_good(0)
+        await written_by_a_newer_version(address, newer.id)
+        await _until(lambda: not keeper.keys[newer.digest].is_good(0))
+        await store.revoke(other.id)
+        await _until(lambda: not keeper.keys[other.digest].is_good(0))
+    told = [each.message for each in caplog.records if newer.id in each.message]
+    assert len(told) == 1
+    assert "newer version" in told[0]
 
 
 async def test_keys_that_nobody_knows_are_not_looked_for_again_and_again(

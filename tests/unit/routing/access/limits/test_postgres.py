@@ -13,7 +13,7 @@ from llama_compat.distribution import OnOutage
 from llama_compat.errors import APIError
 from routing.access.limits.limiter import Limiter
 from routing.access.limits.postgres import PostgresCounters
-from routing.access.limits.rules import Demand, Resource, Rule, Rules
+from routing.access.limits.rules import Charge, Demand, Resource, Rule, Rules
 from tests import postgres
 from tests.unit.routing.access.limits.test_share import (
     BUDGET,
@@ -91,6 +91,24 @@ async def test_a_budget_is_seeded_and_settled_once(server: postgres.PostgresServ
         await one.counters.set_used({COUNTER: (0.5, 0.0)})
         assert one.counters.known(COUNTER) == 0.75
         assert len(await admitted(one, BUDGET, cost=0.1)) == 2
+
+
+async def test_a_budget_is_forgotten_when_its_period_has_long_ended(
+    server: postgres.PostgresServer,
+) -> None:
+    periods = {"2020-01": 1.58e9, "2100-01": 4.1e9, "ever": 0.0}
+    async with gateway(server.address) as one:
+        for period, ends in periods.items():
+            charge = Charge(BUDGET, f"key:b:budget:{period}", reserve=0.1, ends=ends)
+            taken = await one.counters.take([charge])
+            await one.counters.settle(taken.lease, [charge], [0.1])  # type: ignore[misc]
+        await one.counters.set_used({"key:c:budget:2020-01": (0.5, 1.58e9)})
+        await asyncio.sleep(0.2)  # and all of them are told of
+    async with gateway(server.address):
+        names = await ask(
+            server, "SELECT array_agg(counter ORDER BY counter) FROM llama_compat.limit_counters"
+        )
+    assert [each.rpartition(":")[2] for each in names] == ["2100-01", "ever"]
 
 
 async def test_one_that_is_frozen_is_away_and_agrees_again(

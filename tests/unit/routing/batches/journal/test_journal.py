@@ -12,6 +12,7 @@ from routing.batches.journal.journal import Journal
 from routing.batches.journal.lease import LeaseLost
 from routing.batches.journal.rows import DoneLine, Job, LineRow
 from routing.batches.tables import MIGRATIONS
+from routing.storage.pages import PageStart
 from routing.storage.storage import Storage, open_storage
 
 
@@ -194,8 +195,9 @@ async def test_pages_are_in_order(address: str) -> None:
         for each in jobs:
             await journal.add(each)
         found: list[str] = []
-        last = None
-        while page := await journal.page("key-a", "openai", limit=2, after=last):
+        more, place = True, None
+        while more:
+            page, more = await journal.page("key-a", "openai", limit=2, place=place)
             found += [each.id for each in page]
-            last = page[-1]
+            place = PageStart(page[-1].created, page[-1].id)
         assert found == [each.id for each in reversed(jobs) if each.owner == "key-a"]

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.model_runner import flattened
-from providers.local.torch_engine.scheduling.draft import MEASURED, Draft, DraftGuesser
+from providers.local.torch_engine.scheduling.draft import Draft, DraftGuesser
+from providers.local.torch_engine.scheduling.measured import MEASURED
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import GuessRoom
@@ -198,6 +199,6 @@ def test_a_draft_that_fails_ends_no_reply(caplog: pytest.LogCaptureFixture) -> N
     guesser.begins(said)
     cache.fails = True
     assert guesser.guess([GuessRoom(said, 4)], 1) == [()]
-    assert "the draft failed" in caplog.text
+    assert "what guesses failed" in caplog.text
     cache.fails = False
     assert guesser.guess([GuessRoom(said, 4)], 1) == [()]

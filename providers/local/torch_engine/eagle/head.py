@@ -1,0 +1,120 @@
+"""An EAGLE-3 head (arXiv:2503.01840): one layer, which is told what a model makes of each token.
+
+What comes into three of the model's layers, a low, a middle and a high one, is fused into a state
+of the head's size. With the embedding of the token that follows, the layer makes of that what tells
+the token after it. That goes on without the model: what the layer made of a token is the state that
+the one guessed behind it is computed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+
+from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Norm
+from providers.local.torch_engine.model.gated_mlp import GatedMLP
+from providers.local.torch_engine.model.linear import Linear
+
+
+class TakenStates:
+    """What comes into some of a model's layers in one step.
+
+    Args:
+        layers: which; the number of layers is what comes out of the last.
+    """
+
+    def __init__(self, layers: Collection[int]) -> None:
+        self._layers = layers
+        self._found: list[torch.Tensor] = []
+
+    def look(self, layer: int, hidden: torch.Tensor, product: torch.Tensor | None) -> None:
+        """Take what comes into `layer`, if that is one of them.
+
+        Args:
+            layer: its number.
+            hidden: `[tokens, hidden]`; it changes later.
+            product: what is still to be added to it; None for nothing.
+        """
+        if layer in self._layers:
+            self._found.append(hidden.clone() if product is None else hidden + product)
+
+    @property
+    def together(self) -> torch.Tensor:
+        """Of all these layers, ascending: `[tokens, layers * hidden]`."""
+        return torch.cat(self._found, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EagleHead:
+    """The weights of a head, as functions.
+
+    Attributes:
+        inner: its layer, with embedding, last norm and what makes logits, as a model of one layer.
+            The layer's `qkv` takes an embedding and a state, one behind the other.
+        fuse: what the model's layers give, `[tokens, layers * hidden]`, to states.
+        state_norm: of states.
+        adds_to_normed: whether what the layer makes is added to the state as it is normalised.
+        layers: of the model, which give it states, ascending; see `TakenStates`.
+        targets: the model's token for each of the head's, `[draft_vocab]` int64; None where they
+            are the same.
+    """
+
+    inner: Decoder
+    fuse: Linear
+    state_norm: Norm
+    adds_to_normed: bool
+    layers: tuple[int, ...]
+    targets: torch.Tensor | None
+
+    def forward(
+        self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
+    ) -> torch.Tensor:
+        """What the layer makes of some tokens; writes the cache.
+
+        Args:
+            token_ids: each the one that follows where its state is, `[tokens]`.
+            states: `[tokens, hidden]`; they stay as they are.
+            step: where they are.
+            cached: the head's layer of the cache.
+
+        Returns:
+            States to go on from, and to make logits of: `[tokens, hidden]`.
+        """
+        [layer] = self.inner.layers
+        assert layer.mlp_input_norm is not None
+        assert isinstance(layer.mlp, GatedMLP)
+        qkv, normed = self._queries_and_keys(token_ids, states, step)
+        hidden = normed if self.adds_to_normed else states.clone()
+        queries = step.turn_and_write(qkv, layer, cached)
+        attended = layer.out(step.attend(queries, cached, layer))
+        normed = step.add_and_norm(attended, hidden, layer.mlp_input_norm)
+        return hidden.add_(layer.mlp(normed, step.gated))
+
+    def write(
+        self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
+    ) -> None:
+        """As `forward`, of tokens that are looked at later, and nothing is asked of now."""
+        qkv, _ = self._queries_and_keys(token_ids, states, step)
+        step.turn_and_write(qkv, self.inner.layers[0], cached)
+
+    def logits(self, hidden: torch.Tensor, step: ForwardStep, vocab_size: int) -> torch.Tensor:
+        """The logits of what `forward` gave, of the model's tokens: float32, `[rows, vocab_size]`;
+        of those that the head does not know -infinity."""
+        own = self.inner.logits(hidden, step)
+        if self.targets is None:
+            return own
+        logits = own.new_full((len(own), vocab_size), -torch.inf)
+        return logits.index_copy_(1, self.targets, own)
+
+    def _queries_and_keys(
+        self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What attention takes, and the states as they are normalised."""
+        layer = self.inner.layers[0]
+        assert layer.input_norm is not None
+        embedded = self.inner.embedding.index_select(0, token_ids)
+        normed = step.norm(states, self.state_norm)
+        both = torch.cat([step.norm(embedded, layer.input_norm), normed], -1)
+        return layer.qkv(both), normed
