@@ -194,3 +194,11 @@ async def test_what_is_translated_is_judged(mode: str, streams: bool) -> None:
     last = shown[-1]
     assert isinstance(last, StreamComplete)
     assert (last.stop_reason is StopReason.content_filter) == (mode == "block")
+
+
+def test_pictures_are_looked_for_where_there_may_be_some() -> None:
+    images = {"model": "j", "format": "llama_guard"}
+    for place in ("input", "output", "tool_results"):
+        CheckSettings.model_validate({"name": "p", "images": images, "scan": place})
+    with pytest.raises(ValueError, match="tools are given no pictures"):
+        CheckSettings.model_validate({"name": "p", "images": images, "scan": "tool_arguments"})
