@@ -78,6 +78,11 @@ class Checks:
         return bool(self.with_pictures("input") or self.with_pictures("tool_results"))
 
     @cached_property
+    def sees_replies(self) -> bool:
+        """Whether any of them is shown what a model draws."""
+        return bool(self.with_pictures("output"))
+
+    @cached_property
     def looks_at_requests(self) -> bool:
         """Whether any of them looks through what is asked, as it comes."""
         places = {place for each in self.settings for place in each.places}

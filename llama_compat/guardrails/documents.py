@@ -22,7 +22,7 @@ SEALS = frozenset(
 )
 """What a vendor has sealed, in one API or another."""
 
-_FILES = frozenset(
+FILES = frozenset(
     {"data", "images", "image", "bytes", "b64_json", "file_data", "partial_image_b64", "result"}
 )
 """Members that may hold a file in base64."""
@@ -101,7 +101,7 @@ def _place_of(member: str, kind: str, place: Place) -> Place:
 
 
 def _is_no_text(text: str, name: str) -> bool:
-    if name in _FILES and _BASE64.fullmatch(text):
+    if name in FILES and _BASE64.fullmatch(text):
         return True
     return text.startswith("data:") and _DATA_URL.match(text) is not None
 

@@ -21,6 +21,7 @@ from llama_compat.guardrails.guarded_text import GuardedText, is_json
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.scanner import Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
+from llama_compat.media.images import is_remote
 from llama_compat.off_loop import off_loop
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
@@ -254,22 +255,22 @@ class Guard:
         """
         for place, urls in pictures.items():
             for check in self.checks.with_pictures(place):
-                assert check.images is not None
-                most = check.images.max_count
-                if len(set(urls)) > most:
-                    self._failed(check, ValueError(f"there are more than {most} pictures"))
+                try:
+                    self._pictures.count(check, place, urls)
+                except ValueError as error:
+                    self._failed(check, error)
                 else:
                     await self._pictures.look(check, place, urls)
 
-    def unseen(self) -> None:
-        """Nobody could tell which pictures a request has.
+    def unseen(self, *places: Place) -> None:
+        """Nobody could tell which pictures there are in `places`.
 
         Raises:
             Blocked: a check wants nothing to go by then.
         """
         for check in self.checks.settings:
-            if check.images is not None:
-                self._failed(check, ValueError("which pictures the request has can't be told"))
+            if check.images is not None and not set(places).isdisjoint(check.places):
+                self._failed(check, ValueError("which pictures there are can't be told"))
 
     async def _tells(self, check: CheckSettings, said: Said) -> bool:
         """Whether a check finds anything, which is noted.
@@ -302,6 +303,8 @@ class Guard:
     async def _fetched(self, check: CheckSettings, url: str) -> str | None:
         assert self._fetch is not None
         try:
+            if not is_remote(url):
+                raise ValueError("a picture is where nobody here can see it")
             return await self._fetch(check, url)
         except Exception as error:
             self._failed(check, error)

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from llama_compat.errors import APIError
 from llama_compat.fan_out import Events
+from llama_compat.guardrails.asked.drawn import seen_event
 from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.guard import Blocked, Guard, guarded_call
 from llama_compat.guardrails.guarded_text import GuardedText
@@ -44,7 +45,8 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
     kept: list[StreamEvent] = []
     async with aclosing(events) as stream:
         try:
-            async for event in stream:
+            async for came in stream:
+                event = await seen_event(came, guard) if guard.checks.sees_replies else came
                 slow = guard.checks.is_slow_with_replies and choice.takes_long(event)
                 shown = await to_thread(choice.shown, event) if slow else choice.shown(event)
                 is_end = isinstance(event, StreamComplete)

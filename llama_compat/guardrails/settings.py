@@ -117,7 +117,7 @@ PictureFormatName = Literal["llama_guard", "shield_gemma", "policy"]
 
 
 class PictureSettings(_Settings):
-    """A model of the template that is shown the pictures of a request."""
+    """A model of the template that is shown the pictures of a request, and of its reply."""
 
     model: Annotated[str, Field(min_length=1)]
     """Its id in the template."""
@@ -130,10 +130,11 @@ class PictureSettings(_Settings):
     """What is against the rules, in words; `llama_guard` has its own, the others need one."""
 
     max_count: Annotated[int, Field(ge=1)] = 32
-    """So many pictures of one request are judged; of one with more, none can be told."""
+    """So many pictures of one request are judged, and as many of what tools gave, and of its reply;
+    of one with more, no further one can be told."""
 
     max_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
-    """A picture that a request names by its URL may come to as many."""
+    """A picture that a request or a reply names by its URL may come to as many."""
 
     allow_private_addresses: bool = False
     """Fetch pictures from the server's own network too: only where every caller may see all of
@@ -284,7 +285,8 @@ class CheckSettings(_Settings):
     """Ask a model of the template."""
 
     images: PictureSettings | None = None
-    """Show a model of the template the pictures that are asked about, or that tools gave."""
+    """Show a model of the template the pictures that are asked about, that tools gave, or that a
+    model draws."""
 
     moderations: ModerationSettings | None = None
     """Ask a vendor's moderations API."""
@@ -343,8 +345,11 @@ class CheckSettings(_Settings):
                 "only what patterns or Presidio find, and pictures, can be hidden: take 'block' or"
                 " 'monitor'"
             )
-        if self.images is not None and not {"input", "tool_results"} & set(self.places):
-            raise ValueError("'images' is about requests: it needs 'scan: input' or 'tool_results'")
+        if self.images is not None and self.places == ("tool_arguments",):
+            raise ValueError(
+                "'images' is about what is seen, and tools are given no pictures: it needs 'scan:"
+                " input', 'output' or 'tool_results'"
+            )
         if self.images is not None and self.restore:
             raise ValueError("a picture that was hidden is not put back: leave out 'restore'")
         if self.valid_json and self.places != ("output",):

@@ -19,11 +19,13 @@ from llama_compat.dialects.base import Labels, Translation
 from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import GUARDRAILS_HEADER, JSON_HEADERS, Call, Reply
 from llama_compat.fitting.honoured import decoded
+from llama_compat.guardrails.asked.drawn import may_show, seen
 from llama_compat.guardrails.asked.pictures import pictures_in, pictures_of
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.documents import said_in
 from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.relayed.pictures import seen_along
 from llama_compat.guardrails.relayed.stream import GuardedStream
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.off_loop import off_loop
@@ -171,7 +173,7 @@ class GuardrailsLayer:
                 else:
                     if checks.asks_about_replies:
                         await _ask_about(body, guard)
-                    await guard.off_loop(len(body), _look_through, reply, body, call, guard)
+                    await _look_through_whole(reply, body, call, guard)
             except BaseException:
                 await reply.aclose()
                 raise
@@ -192,7 +194,7 @@ async def _look_at(call: Call, guard: Guard) -> Call:
     """
     pictures = await off_loop(call.size, _pictures, call)
     if pictures is None:
-        guard.unseen()
+        guard.unseen("input", "tool_results")
         return call
     await guard.look(pictures)
     if not guard.changes_pictures:
@@ -288,12 +290,12 @@ async def _shown(
 ) -> AsyncGenerator[bytes, None]:
     """A stream as it may be shown: first what begins it, which may be nothing yet."""
     async with aclosing(body) as events:
-        yield stream.push(first)
+        yield await _pushed(first, stream, guard)
         if stream.blocked:
             return
         try:
             async for each in events:
-                if shown := stream.push(each):
+                if shown := await _pushed(each, stream, guard):
                     yield shown
                 if stream.blocked:
                     return
@@ -302,6 +304,22 @@ async def _shown(
             raise
         if rest := stream.finish():
             yield rest
+
+
+async def _pushed(events: bytes, stream: GuardedStream, guard: Guard) -> bytes:
+    """What may be shown now that these events have come."""
+    if not guard.checks.sees_replies or not may_show(events):
+        return stream.push(events)
+    shown: list[bytes] = []
+    try:
+        async with aclosing(seen_along(events, guard)) as seen_events:
+            async for each in seen_events:
+                shown.append(stream.push(each))
+                if stream.blocked:
+                    break
+    except Blocked:
+        shown.append(stream.withhold(events))
+    return b"".join(shown)
 
 
 def _asked(call: Call, guard: Guard) -> Call:
@@ -371,27 +389,47 @@ async def _ask_about(body: bytes, guard: Guard) -> None:
         raise blocked(stop.check) from None
 
 
-def _look_through(reply: Reply, body: bytes, call: Call, guard: Guard) -> None:
+async def _look_through_whole(reply: Reply, body: bytes, call: Call, guard: Guard) -> None:
     """Make of a whole reply that was relayed what the client may have of it.
 
     Raises:
         APIError: it may have nothing, and its API has no reply that says so.
     """
     try:
-        try:
-            said = from_raw(Raw(body))
-        except ValueError:
-            # a transcription as text, or as subtitles
-            reply.body = str(guard.said(body.decode(errors="replace"))).encode()
-            return
-        shown = guard.said(said)
+        if guard.checks.sees_replies:
+            is_image = call.operation.kind == "image"
+            reply.body = body = await seen(body, guard, of_images=is_image)
+        await guard.off_loop(len(body), _look_through, reply, body, guard)
     except Blocked as stop:
-        usage = reply.usage
-        reply.body = _withheld(call, usage or Usage(), stop)
-        reply.headers = {**reply.headers, **JSON_HEADERS}
+        _withhold(reply, call, stop)
+
+
+def _look_through(reply: Reply, body: bytes, guard: Guard) -> None:
+    """The same for its texts.
+
+    Raises:
+        Blocked: it may have nothing.
+    """
+    try:
+        said = from_raw(Raw(body))
+    except ValueError:
+        # a transcription as text, or as subtitles
+        reply.body = str(guard.said(body.decode(errors="replace"))).encode()
         return
+    shown = guard.said(said)
     if shown is not said:
         reply.body = bytes(to_raw(shown))
+
+
+def _withhold(reply: Reply, call: Call, stop: Blocked) -> None:
+    """Make of a whole reply that was relayed the one that says that there is none.
+
+    Raises:
+        APIError: its API has none that says so.
+    """
+    usage = reply.usage
+    reply.body = _withheld(call, usage or Usage(), stop)
+    reply.headers = {**reply.headers, **JSON_HEADERS}
 
 
 def _withheld(call: Call, usage: Usage, stop: Blocked) -> bytes:

@@ -17,6 +17,7 @@ from tests.integration import wire
 from tests.integration.matrix.clients import CLIENTS, Client
 from tests.integration.matrix.said import PIXEL, Ask, Refused
 from tests.integration.native_suite import Reply, Vendor
+from tests.integration.native_vendor import Answer
 from tests.integration.openai_vendor import OpenAIVendor
 from tests.integration.server_process import running, write_template
 from tests.integration.strict_vendors import STRICT, StrictVendors, _complaints, _completion
@@ -287,3 +288,76 @@ def test_what_nobody_can_look_at_does_not_go_by(seen: Seen, name: str) -> None:
         headers = {"content-type": "application/json"}
         reply = wire.request("POST", f"{seen.url}/v1/chat/completions", body, headers)
         assert reply.status == status
+
+
+DRAWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+REPLIES: dict[str, Any] = {
+    "chat/completions": {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "theirs",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "See.", "images": [DRAWN]},
+                "finish_reason": "stop",
+            }
+        ],
+    },
+    "images/generations": {"created": 1, "data": [{"b64_json": PIXEL}]},
+}
+
+
+def drawn(seen: Seen, path: str, model: str, *, stream: bool = False) -> tuple[int, str]:
+    """What the client gets of a vendor's reply with a picture in it."""
+    said = REPLIES["images/generations" if "images" in path else "chat/completions"]
+    chunk = json.loads(json.dumps(said).replace('"message"', '"delta"'))
+    events = [f"data: {json.dumps(chunk)}\n\n".encode(), b"data: [DONE]\n\n"]
+    seen.vendors["openai"].server.will_answer(
+        Answer([json.dumps(said).encode()]),
+        streamed=Answer(events, content_type="text/event-stream"),
+    )
+    asked: dict[str, Any] = {"prompt": "Draw!"}
+    if "enerateContent" in path:
+        asked = {"contents": [{"role": "user", "parts": [{"text": "Draw!"}]}]}
+    elif "chat" in path:
+        asked = {"model": model, "messages": [{"role": "user", "content": "Draw!"}]}
+        asked |= {"stream": True} if stream else {}
+    else:
+        asked["model"] = model
+    reply = wire.request("POST", f"{seen.url}{path.format(model=model)}", asked)
+    return reply.status, reply.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("/v1/chat/completions", "content_filter"),
+        ("/v1/chat/completions?stream", "content_filter"),
+        ("/v1beta/models/{model}:generateContent", "SAFETY"),
+        ("/v1beta/models/{model}:streamGenerateContent?alt=sse", "SAFETY"),
+        ("/v1/images/generations", "content_filter"),
+    ],
+)
+def test_what_is_drawn_is_judged_before_it_is_shown(seen: Seen, path: str, end: str) -> None:
+    path, stream = path.removesuffix("?stream"), path.endswith("?stream")
+    seen.judge.will_say("0")
+    assert PIXEL in drawn(seen, path, "openai-block", stream=stream)[1]
+    assert seen.judge.shown == [DRAWN["image_url"]["url"]]
+    seen.judge.will_say("1")
+    status, blocked = drawn(seen, path, "openai-block", stream=stream)
+    assert PIXEL not in blocked
+    assert end in blocked
+    assert status == (400 if "images" in path else 200)
+    status, hidden = drawn(seen, path, "openai-redact", stream=stream)
+    assert PIXEL not in hidden
+    assert ("<IMAGE_1>" in hidden) == ("images" not in path)
+    assert status == (400 if "images" in path else 200)
+    assert PIXEL in drawn(seen, path, "openai-monitor", stream=stream)[1]
+    assert PIXEL in drawn(seen, path, "openai-results", stream=stream)[1]
+
+
+def test_images_that_come_by_and_by_are_refused(seen: Seen) -> None:
+    body = {"model": "openai-block", "prompt": "Draw!", "stream": True}
+    assert wire.request("POST", f"{seen.url}/v1/images/generations", body).status == 400

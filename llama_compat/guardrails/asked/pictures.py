@@ -1,4 +1,5 @@
-"""The pictures of one request: each is judged once, and what was judged is what is sent."""
+"""The pictures of one request and of its reply: each is judged once, and what was judged of a
+request is what is sent."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from hashlib import blake2b
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import CheckSettings, Place
-from llama_compat.media.images import EncodedImage, is_remote, media_type_of
+from llama_compat.media.images import EncodedImage, media_type_of
 from llama_compat.types import (
     ChatCompletionRequest,
     ImageContent,
@@ -41,6 +42,7 @@ class Pictures:
         self._hide = hide
         self._instead: dict[str, ImageContent | TextContent] = {}
         self._verdicts: dict[tuple[str, bytes], bool] = {}
+        self._counted: dict[tuple[str, Place], set[int]] = {}
 
     @property
     def changes(self) -> bool:
@@ -50,6 +52,19 @@ class Pictures:
     def shown(self, image: ImageContent) -> ImageContent | TextContent:
         """What is sent in the place of a picture."""
         return self._instead.get(image.url, image)
+
+    def count(self, check: CheckSettings, place: Place, urls: Sequence[str]) -> None:
+        """Count the pictures in `place`, of which a stream brings one after another.
+
+        Raises:
+            ValueError: they are more than are judged.
+        """
+        assert check.images is not None
+        most = check.images.max_count
+        counted = self._counted.setdefault((check.name, place), set())
+        counted.update(map(hash, urls))
+        if len(counted) > most:
+            raise ValueError(f"there are more than {most} pictures")
 
     async def look(self, check: CheckSettings, place: Place, urls: Sequence[str]) -> None:
         """Have a check asked about pictures that it was not asked about before.
@@ -74,7 +89,7 @@ class Pictures:
         if isinstance(instead, TextContent):
             return
         data = url if instead is None else instead.url
-        if is_remote(data):
+        if data[:5].lower() != "data:":
             fetched = await self._fetch(check, data)
             if fetched is None:
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -38,7 +38,7 @@ _EVENT = re.compile(rb"(?:[^\r\n][^\n]*\n)*(?:\r?\n)*")
 _LINE = re.compile(rb"[^\n]*\n?")
 """A line of JSON."""
 
-_DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
+DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
 """What is before an event's JSON, that, and what is behind it."""
 
 _SEALED = re.compile(rb'ignature"')
@@ -73,6 +73,28 @@ class _Held:
         self.pieces = pieces
         self.event = event
         self.changed = changed
+
+
+def end_of_event(events: bytes, at: int) -> int:
+    """Where the event ends that begins at `at`."""
+    match = (_LINE if events[at : at + 1] == b"{" else _EVENT).match(events, at)
+    return len(events) if match is None or match.end() == at else match.end()
+
+
+def one_lined(raw: bytes) -> Iterator[bytes | None]:
+    """The events in `raw` as `DATA` has them, such as those of several lines of data; None for what
+    is no JSON."""
+    decoder = sse.EventDecoder()
+    for each in (*decoder.feed(raw), decoder.flush()):
+        data = None if each is None else each.data
+        if each is not None and data is not None and data.lstrip()[:1] == b"{":
+            head = b"event: %b\n" % each.name if each.name else b""
+            line = b"%bdata: %b\n\n" % (head, data.replace(b"\n", b" ").replace(b"\r", b" "))
+            if DATA.fullmatch(line) is not None:
+                yield line
+                continue
+        if each is not None:
+            yield None
 
 
 class GuardedStream:
@@ -127,6 +149,26 @@ class GuardedStream:
         except Blocked:
             self._end(out)
         return b"".join(out)
+
+    def withhold(self, events: bytes) -> bytes:
+        """What the client gets where these events may not be shown, for what is in no text."""
+        out: list[bytes] = []
+        if not (self._told or self._texts):
+            self._tell_frame(events[: end_of_event(events, 0)])
+        self._end(out)
+        return b"".join(out)
+
+    def _tell_frame(self, raw: bytes) -> None:
+        """Have the end named as an event is that is not shown, in APIs whose events all are."""
+        match = DATA.fullmatch(raw)
+        try:
+            event: Any = {} if match is None else from_raw(Raw(match[2]))
+            frame = {name: each for name, each in event.items() if isinstance(each, str | int)}
+            if not kind_of(event):
+                shown = self._guard.said(frame)
+                self._told.append({**shown, "choices": []} if "choices" in event else shown)
+        except (ValueError, Blocked):
+            pass  # it ends without a name
 
     def _end(self, out: list[bytes]) -> None:
         self._release(out)
@@ -212,10 +254,9 @@ class GuardedStream:
     def _take_one(self, events: bytes, at: int) -> int:
         """Take the event that begins at `at`; where the next one does."""
         self._queue_tail()
-        match = (_LINE if events[at : at + 1] == b"{" else _EVENT).match(events, at)
-        end = len(events) if match is None or match.end() == at else match.end()
+        end = end_of_event(events, at)
         raw = events[at:end]
-        if _DATA.fullmatch(raw) is None:
+        if DATA.fullmatch(raw) is None:
             self._take_odd(raw)
         else:
             self._take(raw)
@@ -226,19 +267,11 @@ class GuardedStream:
         if raw == sse.DONE or not raw.strip():
             self._queue.append(_Held(raw))
             return
-        decoder = sse.EventDecoder()
-        found = [*decoder.feed(raw), decoder.flush()]
-        for each in found:
-            data = None if each is None else each.data
-            if each is not None and data is not None and data.lstrip()[:1] == b"{":
-                head = b"event: %b\n" % each.name if each.name else b""
-                line = b"%bdata: %b\n\n" % (head, data.replace(b"\n", b" ").replace(b"\r", b" "))
-                if _DATA.fullmatch(line) is not None:
-                    self._take(line)
-                    continue
-            if each is not None:
+        for line in one_lined(raw):
+            if line is None:
                 self._take_odd_text(raw)
                 return
+            self._take(line)
 
     def _take_odd_text(self, raw: bytes) -> None:
         """What nobody reads as JSON goes by if there is nothing in it."""
@@ -248,7 +281,7 @@ class GuardedStream:
 
     def _take(self, raw: bytes) -> None:
         """An event of one line of JSON."""
-        match = _DATA.fullmatch(raw)
+        match = DATA.fullmatch(raw)
         assert match is not None
         try:
             event: Any = from_raw(Raw(match[2]))
@@ -345,7 +378,7 @@ class GuardedStream:
         is_sealed = self._thoughts_changed and _SEALED.search(held.raw) is not None
         if not changed and not is_sealed:
             return held.raw
-        match = _DATA.fullmatch(held.raw)
+        match = DATA.fullmatch(held.raw)
         assert match is not None
         event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
         try:
