@@ -26,7 +26,7 @@ from llama_compat.dialects.bedrock_converse.families import (
 from llama_compat.dialects.bedrock_converse.seals import render_thought
 from llama_compat.dialects.sampling import blank_stop, sampling_members, too_warm
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.fitting.forced_reply import json_beside_tools
+from llama_compat.fitting.forced_reply import json_beside_tools, thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.images import images_in, parse_data_url
@@ -163,6 +163,8 @@ def unsupported_values(
     effort = request.reasoning_effort
     if effort is not None and (why := untold_effort(request.model, family, effort)) is not None:
         refused["reasoning_effort"] = why
+    if family == "claude":
+        refused |= thought_before_forced_call(request)
     refused |= json_beside_tools(request, "Bedrock")
     if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
         refused["tool_choice"] = (
