@@ -88,6 +88,7 @@ class AlternatingTurns:
             )
         self._instruct()
         self.system += self._later
+        _end_in_no_space(self.turns[-1])
         for turn in self.turns:
             # The answers to tool calls have to come first in their turn.
             turn["content"].sort(key=lambda block: not is_result(block))
@@ -105,3 +106,11 @@ class AlternatingTurns:
         if self._later and self.turns and self.turns[-1]["role"] == "user":
             self.turns.append({"role": "system", "content": self._later})
             self._later = []
+
+
+def _end_in_no_space(turn: Block) -> None:
+    """See that what the model is to go on with does not end in white space, which Claude refuses:
+    `final assistant content cannot end with trailing whitespace`."""
+    last = turn["content"][-1]
+    if turn["role"] == "assistant" and isinstance(last.get("text"), str):
+        turn["content"][-1] = {**last, "text": last["text"].rstrip()}

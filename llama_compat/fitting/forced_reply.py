@@ -73,6 +73,18 @@ def json_beside_tools(request: ChatCompletionRequest, vendor: str) -> Mapping[st
     }
 
 
+def thought_before_forced_call(request: ChatCompletionRequest) -> Mapping[str, str]:
+    """What Claude takes in no API, by OpenAI's name: why. Its word for it is `Thinking may not be
+    enabled when tool_choice forces tool use`
+    (https://platform.claude.com/docs/en/build-with-claude/extended-thinking), which is so too where
+    the call is forced for the sake of a reply's form."""
+    asked = with_json_call(request)
+    forced = bool(asked.tools) and (asked.tool_choice or ToolChoice()).mode == "required"
+    if not forced or request.reasoning_effort in (None, "none"):
+        return {}
+    return {"reasoning_effort": "Claude does not think before a tool call that it is forced to"}
+
+
 async def as_text(events: Events) -> Events:
     """`events`, in which the first call's arguments are text.
 

@@ -60,6 +60,20 @@ def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToo
     return ToolCall(call_id, tool_name, arguments, arguments_json)
 
 
+def bounded_call_id(call_id: str, limit: int) -> str:
+    """A call's id for an API whose own have so many characters at most: the same for the same, and
+    for no others.
+
+    Args:
+        call_id: as whoever made the call has it.
+        limit: in characters, more than 33.
+    """
+    if len(call_id) <= limit:
+        return call_id
+    digest = blake2b(call_id.encode(errors="surrogatepass"), digest_size=16)
+    return f"{call_id[: limit - 33]}-{digest.hexdigest()}"
+
+
 def arguments_text(arguments: Any) -> str:
     """The text of a call's arguments; some vendors send the object itself, or nothing."""
     if arguments is None or isinstance(arguments, str):

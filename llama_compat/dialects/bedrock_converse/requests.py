@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,11 +25,11 @@ from llama_compat.dialects.bedrock_converse.families import (
 from llama_compat.dialects.bedrock_converse.seals import render_thought
 from llama_compat.dialects.sampling import blank_stop, sampling_members, too_warm
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.fitting.forced_reply import json_beside_tools
+from llama_compat.fitting.forced_reply import json_beside_tools, thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.images import images_in, parse_data_url
-from llama_compat.tools.calls import arguments_object
+from llama_compat.tools.calls import arguments_object, bounded_call_id
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     AnyToolCall,
@@ -163,6 +162,8 @@ def unsupported_values(
     effort = request.reasoning_effort
     if effort is not None and (why := untold_effort(request.model, family, effort)) is not None:
         refused["reasoning_effort"] = why
+    if family == "claude":
+        refused |= thought_before_forced_call(request)
     refused |= json_beside_tools(request, "Bedrock")
     if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
         refused["tool_choice"] = (
@@ -275,10 +276,7 @@ def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, An
 
 def _call_id(call_id: str) -> str:
     # Calls of a conversation that began with another vendor may have ids that this one refuses.
-    known = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id) or "_"
-    if len(known) <= _MAX_ID:
-        return known
-    return known[:31] + "-" + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", bounded_call_id(call_id, _MAX_ID)) or "_"
 
 
 # Tools --------------------------------------------------------------------------------------------

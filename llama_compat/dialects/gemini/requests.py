@@ -137,7 +137,11 @@ def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if isinstance(message, CompletionMessage):
             tool_names.update((call.call_id, call.tool_name) for call in message.tool_calls)
             parts = _render_completion(message, path, in_current_turn=index >= turn)
-            if parts:
+            if parts and contents and contents[-1]["role"] == "model":
+                # A call in a turn of the model that follows another one is refused: "function call
+                # turn comes immediately after a user turn or after a function response turn".
+                contents[-1]["parts"].extend(parts)
+            elif parts:
                 contents.append({"role": "model", "parts": parts})
         else:
             contents.append({"role": "user", "parts": _render_user(message, path)})

@@ -159,6 +159,8 @@ class _Renderer:
             raise _NotInSubsetError
         if kind == "object" and "properties" not in rendered:
             raise _NotInSubsetError
+        if not set(rendered.get("required") or ()) <= set(rendered.get("properties") or ()):
+            raise _NotInSubsetError  # `required[0]: property is not defined`
         return rendered
 
     def _render_keyword(
@@ -176,7 +178,8 @@ class _Renderer:
             return {}
         if name == "const":
             return self._render_keyword(kind, "enum", [value], references)
-        if name == "enum" and kind == "string" and all(isinstance(each, str) for each in value):
+        # Of an empty one it says `enum[0]: cannot be empty`.
+        if name == "enum" and kind == "string" and all(isinstance(e, str) and e for e in value):
             return {"enum": list(value), "format": "enum"}
         if name == "format" and value in _FORMATS.get(kind, ()):
             return {"format": value}

@@ -14,7 +14,12 @@ from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cach
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
 from llama_compat.dialects.sampling import blank_stop, too_warm
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.fitting.forced_reply import json_beside_tools, json_by_call, with_json_call
+from llama_compat.fitting.forced_reply import (
+    json_beside_tools,
+    json_by_call,
+    thought_before_forced_call,
+    with_json_call,
+)
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -157,6 +162,7 @@ class AnthropicMessagesProvider(
         refused = {**too_warm(sampling, vendor), **blank_stop(sampling, vendor)}
         if isinstance(request, ChatCompletionRequest):
             refused |= json_beside_tools(request, vendor)
+            refused |= thought_before_forced_call(request)
         return refused
 
     async def live_models(self) -> Sequence[str]:

@@ -18,7 +18,7 @@ from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
 from llama_compat.media.images import images_in
-from llama_compat.tools.calls import new_call_id, parse_tool_call
+from llama_compat.tools.calls import bounded_call_id, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
     AudioContent,
@@ -289,6 +289,11 @@ RENDERED_PARAMETERS = frozenset(
 """What `render_request` has words for."""
 
 
+_MAX_CALL_ID = 40
+"""Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
+`string too long. Expected a string with maximum length 40`."""
+
+
 def render_request(
     request: ChatCompletionRequest, *, max_tokens_name: str = "max_completion_tokens"
 ) -> dict[str, Any]:
@@ -363,7 +368,7 @@ def render_message(message: Message) -> dict[str, Any]:
         case ToolResponseMessage():
             return {
                 "role": "tool",
-                "tool_call_id": message.call_id,
+                "tool_call_id": bounded_call_id(message.call_id, _MAX_CALL_ID),
                 "content": _render_content(message.told),
             }
         case CompletionMessage():
@@ -384,7 +389,10 @@ def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
     if message.unsealed_reasoning is not None:
         rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
-        rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
+        rendered["tool_calls"] = [
+            {**render_call(call), "id": bounded_call_id(call.call_id, _MAX_CALL_ID)}
+            for call in message.tool_calls
+        ]
     return rendered
 
 

@@ -11,6 +11,7 @@ import pytest
 from anthropic import types
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from llama_compat.dialects import anthropic_messages
 from llama_compat.dialects.anthropic_messages import StreamParser, Thinking, render_request
@@ -187,6 +188,16 @@ tools = st.builds(
 )
 
 
+def ended_in_no_space(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """`messages`, of whose last words nothing is left out."""
+    last = messages[-1]
+    match last:
+        case CompletionMessage(parts=(*others, TextContent(text))):
+            parts = (*others, TextContent(text.rstrip()))
+            return (*messages[:-1], structs.replace(last, parts=parts))
+    return messages
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> ChatCompletionRequest:
     offered = tuple(draw(st.lists(tools, max_size=2)))
@@ -199,7 +210,7 @@ def requests(draw: st.DrawFn) -> ChatCompletionRequest:
     shape = ResponseFormat("json_schema", schema={"type": "object", "properties": {}})
     return ChatCompletionRequest(
         model="claude",
-        messages=draw(vocabulary.conversations()),
+        messages=ended_in_no_space(draw(vocabulary.conversations())),
         sampling=draw(vocabulary.samplings()),
         tools=offered,
         tool_choice=choice,
@@ -409,6 +420,14 @@ def test_blank_text_which_the_vendor_refuses_is_left_out(blank: Content) -> None
 
 
 IMAGE = ImageContent("https://example.com/a.png")
+
+
+def test_what_the_model_goes_on_with_ends_in_no_white_space() -> None:
+    begun = CompletionMessage.of("Well,\n ")
+    messages = (UserMessage("Hi\n"), begun, UserMessage("So? "), begun)
+    said = render_request(ChatCompletionRequest("m", messages), default_max_tokens=9)["messages"]
+    texts = [turn["content"][0]["text"] for turn in said]
+    assert texts == ["Hi\n", "Well,\n ", "So? ", "Well,"]
 
 
 def test_an_image_with_a_url_is_left_to_the_vendor() -> None:

@@ -318,6 +318,12 @@ def test_a_family_is_named_for_profiles_of_ones_own() -> None:
     assert "reasoningConfig" in body["additionalModelRequestFields"]
 
 
+def test_only_claude_refuses_to_think_before_a_forced_call() -> None:
+    forced = {"tools": (WEATHER,), "tool_choice": ToolChoice("required"), "reasoning_effort": "low"}
+    assert refused(CLAUDE, **forced) == {"reasoning_effort"}
+    assert refused(NOVA, **forced) == set()
+
+
 def test_what_the_template_sends_besides() -> None:
     extras = Extras(for_model={"anthropic_beta": ["x"]}, members={"requestMetadata": {"a": "b"}})
     body = render(extras=extras, reasoning_effort="low")

@@ -330,6 +330,8 @@ TREE = {"type": "object", "properties": {"left": {"$ref": "#"}}}
         {"$ref": "https://example.com/schema"},
         {"$ref": "#/$defs/missing"},
         TREE,
+        {**STRING, "enum": ["", "a"]},
+        {"type": "object", "properties": {"a": STRING}, "required": ["a", "b"]},
     ],
 )
 def test_what_the_subset_can_not_say(schema: Any) -> None:
@@ -436,6 +438,21 @@ def test_answers_to_calls_stand_together_under_the_names_of_their_tools() -> Non
         {"role": "user", "parts": [function_response("2", "two"), function_response("1", "one")]},
         {"role": "user", "parts": [{"text": "So?"}]},
     ]
+
+
+def test_messages_of_the_model_in_a_row_are_one_turn() -> None:
+    body = rendered(
+        UserMessage("Go"),
+        CompletionMessage.of("Well,"),
+        CompletionMessage.of("", (call("1"),)),
+        CompletionMessage.of("", (call("2"),)),
+        ToolResponseMessage("1", "one"),
+        ToolResponseMessage("2", "two"),
+        UserMessage("So?"),
+    )
+    assert [each["role"] for each in body["contents"]] == ["user", "model", "user", "user"]
+    said = [{"text": "Well,"}, function_call("1"), function_call("2")]
+    assert body["contents"][1]["parts"] == said
 
 
 def test_the_first_of_the_current_turns_calls_is_always_signed() -> None:

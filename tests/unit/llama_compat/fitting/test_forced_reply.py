@@ -6,7 +6,12 @@ import pytest
 from msgspec import structs
 
 from llama_compat.events import Collector
-from llama_compat.fitting.forced_reply import as_text, json_beside_tools, with_json_call
+from llama_compat.fitting.forced_reply import (
+    as_text,
+    json_beside_tools,
+    thought_before_forced_call,
+    with_json_call,
+)
 from llama_compat.types import (
     ChatCompletionRequest,
     ReasoningDelta,
@@ -21,6 +26,7 @@ from llama_compat.types import (
     ToolCallDelta,
     ToolCallParseStatus,
     ToolChoice,
+    ToolDefinition,
     UnparseableToolCall,
     UserMessage,
 )
@@ -89,3 +95,16 @@ def test_only_a_json_object_is_asked_for_by_a_call() -> None:
     assert json_beside_tools(structs.replace(wanted, tools=asked.tools), "X").keys() == {
         "response_format"
     }
+
+
+def test_no_thought_is_asked_for_before_a_forced_call() -> None:
+    hard = ChatCompletionRequest("m", (UserMessage("Hi"),), reasoning_effort="high")
+    tools = structs.replace(hard, tools=(ToolDefinition("f"),))
+    forced = structs.replace(tools, tool_choice=ToolChoice("required"))
+    as_json = structs.replace(hard, response_format=ResponseFormat("json_object"))
+    for asked in (forced, as_json):
+        assert thought_before_forced_call(asked).keys() == {"reasoning_effort"}
+        for effort in (None, "none"):
+            assert not thought_before_forced_call(structs.replace(asked, reasoning_effort=effort))
+    for choice in (None, ToolChoice("auto"), ToolChoice("none")):
+        assert not thought_before_forced_call(structs.replace(tools, tool_choice=choice))

@@ -8,7 +8,12 @@ import pytest
 
 from llama_compat.catalog.facts import over
 from llama_compat.fitting.fit import SAMPLING, fit_of
-from llama_compat.types import ChatCompletionRequest, SamplingParams, UserMessage
+from llama_compat.types import (
+    ChatCompletionRequest,
+    ResponseFormat,
+    SamplingParams,
+    UserMessage,
+)
 from providers.remote.anthropic.provider import AnthropicMessagesConfig, AnthropicMessagesProvider
 
 
@@ -46,3 +51,13 @@ def test_a_blank_stop_string_is_refused_before_the_vendor_does(
 ) -> None:
     asked = ChatCompletionRequest("m", (UserMessage("Hi"),), SamplingParams(stop=stop))
     assert provider().unsupported_values(asked).keys() == refused
+
+
+def test_thought_is_left_out_before_a_call_that_is_forced() -> None:
+    asked = ChatCompletionRequest(
+        "m",
+        (UserMessage("Hi"),),
+        reasoning_effort="high",
+        response_format=ResponseFormat("json_object"),
+    )
+    assert provider().unsupported_values(asked).keys() == {"reasoning_effort"}
