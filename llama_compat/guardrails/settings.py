@@ -8,8 +8,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
@@ -17,6 +15,7 @@ from pydantic import (
 
 from llama_compat.guardrails.named import NamedSet
 from llama_compat.guardrails.patterns import UnusablePattern, own_pattern
+from llama_compat.settings.model import TemplateSettings
 
 Place = Literal["input", "output", "tool_arguments", "tool_results"]
 """What is looked through: what a client sends and what a model says, and of both what tools are
@@ -85,15 +84,11 @@ def _check_installed(package: str, need: str, extra: str) -> None:
         raise ValueError(f"{need}, which is not installed: pip install 'llama-compat[{extra}]'")
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
 JudgeFormatName = Literal["llama_guard", "shield_gemma", "gpt_oss_safeguard"]
 """How a model is asked that judges, and how it answers."""
 
 
-class JudgeSettings(_Settings):
+class JudgeSettings(TemplateSettings):
     """A model of the template that is asked what it thinks of a text."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -116,7 +111,7 @@ PictureFormatName = Literal["llama_guard", "shield_gemma", "policy"]
 """How a model is asked that judges pictures, and how it answers."""
 
 
-class PictureSettings(_Settings):
+class PictureSettings(TemplateSettings):
     """A model of the template that is shown the pictures of a request, and of its reply."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -147,7 +142,7 @@ class PictureSettings(_Settings):
         return self
 
 
-class ModerationSettings(_Settings):
+class ModerationSettings(TemplateSettings):
     """A model of the template that is asked by the moderations API of its vendor."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -157,7 +152,7 @@ class ModerationSettings(_Settings):
     """Which of the vendor's categories count; without any, whatever it flags."""
 
 
-class HookSettings(_Settings):
+class HookSettings(TemplateSettings):
     """A service of one's own, or a vendor's, that is asked over HTTP."""
 
     url: Annotated[str, Field(pattern="^https?://[^/]+")]
@@ -169,7 +164,7 @@ class HookSettings(_Settings):
     """Sent with each request, such as a key."""
 
 
-class TopicSettings(_Settings):
+class TopicSettings(TemplateSettings):
     """Topics that nobody is to talk about, told by how near a text is to examples of them."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -182,7 +177,7 @@ class TopicSettings(_Settings):
     """From so great a cosine on a text is about it; it depends on the model."""
 
 
-class LanguageSettings(_Settings):
+class LanguageSettings(TemplateSettings):
     """In which languages texts may be."""
 
     allow: Annotated[
@@ -202,7 +197,7 @@ class LanguageSettings(_Settings):
     """What becomes of a text that is long enough and in no language that is known."""
 
 
-class PresidioSettings(_Settings):
+class PresidioSettings(TemplateSettings):
     """Personal data, as Presidio finds it."""
 
     entities: tuple[Annotated[str, Field(pattern="^[A-Z][A-Z0-9_]{0,31}$")], ...] = ()
@@ -230,7 +225,7 @@ class PresidioSettings(_Settings):
         return self
 
 
-class CheckSettings(_Settings):
+class CheckSettings(TemplateSettings):
     """One check: what it looks through, what it looks for, and what it does then."""
 
     name: Annotated[str, AfterValidator(_check_name)]
