@@ -33,8 +33,11 @@ _RESULTS = ("_result", "_output")
 _RESULT_ROLES = ("tool", "function")
 _RESULT_MEMBERS = frozenset({"functionResponse", "function_response"})
 
+PICTURES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
+"""How PNG, JPEG, GIF and WebP begin in base64."""
+
 _BASE64 = re.compile(
-    r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBERi0|T2dnU|SUQz)[A-Za-z0-9+/=_-]{24,}"
+    rf"(?:{'|'.join(PICTURES)}|JVBERi0|T2dnU|SUQz)[A-Za-z0-9+/=_-]{{24,}}"
     r"|[A-Za-z0-9+/=_-]{1024,}"
 )
 """A file in base64: one that begins as PNG, JPEG, GIF, WebP and WAV, PDF, Ogg or MP3 do, or is

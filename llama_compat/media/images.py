@@ -39,6 +39,11 @@ def is_remote(url: str) -> bool:
     return url[:8].lower().startswith(("http://", "https://"))
 
 
+def is_data_url(url: str) -> bool:
+    """Whether `url` is the file itself (RFC 2397), be it one that can be read or not."""
+    return url[:5].lower() == "data:"
+
+
 def parse_data_url(url: str, param: str) -> EncodedImage:
     """The image in a `data:` URL; whether its bytes are that image is for the model to see.
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from llama_compat.guardrails.documents import FILES, SEALS
+from llama_compat.guardrails.documents import FILES, PICTURES, SEALS
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.media.images import EncodedImage, media_type_of
+from llama_compat.media.images import EncodedImage, is_data_url, media_type_of
 from llama_compat.off_loop import off_loop
 from llama_compat.types import ImageDelta, StreamEvent, StreamProgress, TextDelta
 from llama_compat.wire.json_fields import encode_json, from_raw
@@ -33,14 +33,14 @@ _PARTIAL = "partial_image_b64"
 _MEDIA_TYPES = ("mimeType", "mime_type", "media_type")
 _ADDRESSES = ("uri", "fileUri", "file_uri", "url", "file_id")
 
-_BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "Qk")
-"""How PNG, JPEG, GIF, WebP and BMP begin in base64."""
+_BEGINNINGS = (*PICTURES, "Qk")
+"""How those files begin in base64, and BMP."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]{32,}")
 
-_HINTS = (b"image", b"iVBORw0KGgo", b"/9j", b"R0lGOD", b"UklGR")
+_HINTS = (b"image", *(begin.rstrip("/").encode() for begin in PICTURES))
 """One of these is in each event of a stream that has a picture: in its name, in its media type, or
-as its first bytes."""
+as its first bytes, in which JSON may have a slash as `\\/`."""
 
 
 def may_show(raw: bytes) -> bool:
@@ -211,7 +211,7 @@ def _of_file(file: Mapping[str, Any], *, is_picture: bool) -> Iterator[str]:
 def _drawing(data: Any) -> Iterator[str]:
     """The URL of what an API says is a picture in base64."""
     if isinstance(data, str) and data:
-        if data[:5].lower() == "data:":
+        if is_data_url(data):
             yield data
         else:
             yield EncodedImage(_media_type(data) or "image/png", data).data_url

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import CheckSettings, Place
-from llama_compat.media.images import EncodedImage, media_type_of
+from llama_compat.media.images import EncodedImage, is_data_url, media_type_of
 from llama_compat.types import (
     ChatCompletionRequest,
     ImageContent,
@@ -89,7 +89,7 @@ class Pictures:
         if isinstance(instead, TextContent):
             return
         data = url if instead is None else instead.url
-        if data[:5].lower() != "data:":
+        if not is_data_url(data):
             fetched = await self._fetch(check, data)
             if fetched is None:
                 return
