@@ -205,22 +205,25 @@ class GuardedStream:
         while first and size < undecided:
             first -= 1
             size += len(texts[first])
-        tail = self._tail
         if size >= undecided:
-            out.extend(raw for raw, _ in tail)
-            text.skip(self._tail_size + len(said) - size)
-            tail.clear()
-            self._tail_size = 0
+            # Only of these does anything wait: all before goes on, as one piece of bytes.
+            self._let_go(0, text, out)
             if first:
                 out.append(events[at : found.ends[first - 1]])
+                text.skip(len(said) - size)
                 at = found.ends[first - 1]
         at = self._wait(events, at, found.ends[first:], texts[first:])
+        self._let_go(undecided, text, out)
+        return at
+
+    def _let_go(self, undecided: int, text: RelayedText, out: list[bytes]) -> None:
+        """Have those go on that wait, up to the first with any of so many last characters."""
+        tail = self._tail
         while tail and self._tail_size - len(tail[0][1]) >= undecided:
             raw, each = tail.popleft()
             self._tail_size -= len(each)
             text.skip(len(each))
             out.append(raw)
-        return at
 
     def _wait(self, events: bytes, at: int, ends: Sequence[int], texts: Sequence[str]) -> int:
         """Have the events from `at` on wait, with these ends and texts; where the last one ends."""
