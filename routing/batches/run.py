@@ -205,7 +205,7 @@ class Run:
         pace = Pace(worker.settings.concurrency, at_once=is_local)
         written: list[DoneLine] = []
         again: list[int] = []
-        unreadable: Exception | None = None
+        unread: Exception | None = None
         while True:
             now = time.monotonic()
             if worker.asker is not asker or now >= looked + KEY_SECONDS:
@@ -215,7 +215,7 @@ class Run:
                 principal = await asker.look_for(job.owner)
             wanted = 0
             paused = pace.paused_until - now
-            rests = worker.stopping or self._broken_off or unreadable is not None
+            rests = worker.stopping or self._broken_off or unread is not None
             if not (rests or principal is None or paused > 0):
                 wanted = max(0, pace.room(worker.share) - len(self._asked))
             status, claimed = await self._noted(written, again, wanted)
@@ -225,8 +225,8 @@ class Run:
                 try:
                     lines = await self._lines(file, claimed)
                 except Exception as error:
-                    unreadable, lines = error, []  # what is on its way has been paid for
-                for row, line in zip(claimed, lines, strict=not unreadable):
+                    unread, lines = error, []  # what is on its way has been paid for
+                for row, line in zip(claimed, lines, strict=not unread):
                     task = asyncio.create_task(self._ask(asker, principal, row, line))
                     self._asked[task] = row
             if status not in ("in_progress", "cancelling"):
@@ -235,8 +235,8 @@ class Run:
                 await self._break_off()
                 return
             if not self._asked:
-                if unreadable is not None:
-                    raise unreadable
+                if unread is not None:
+                    raise unread
                 if principal is None and asker.knows_keys:
                     await self._journal.break_off(job.id, AS_KEY_GONE)
                     return

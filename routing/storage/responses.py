@@ -162,9 +162,7 @@ class ResponseStore:
                     param="background",
                     code="response_too_large",
                 )
-            log.warning(
-                "response %s is not kept: its %s bytes are more than max_bytes", row.id, row.size
-            )
+            _log_too_large(row.id, row.size)
             return
         await self._surely(self._save(row, item_ids(input, response)))
 
@@ -359,11 +357,7 @@ class ResponseStore:
                 return
             ((size, input_bytes),) = before
             if input_bytes + len(encoded) > self._settings.max_bytes:
-                log.warning(
-                    "response %s is not kept: its %s bytes are more than max_bytes",
-                    response["id"],
-                    input_bytes + len(encoded),
-                )
+                _log_too_large(response["id"], input_bytes + len(encoded))
                 api = api_of(response["id"])
                 response = api.failed({**response, api.output: []}, _TOO_LARGE)
                 encoded = msgspec.json.encode(response)
@@ -460,6 +454,10 @@ _TOO_LARGE = {
     "message": "It became larger than all that may be kept, `server.responses_store` `max_bytes`."
     " Ask again without 'background', or for less.",
 }
+
+
+def _log_too_large(response_id: str, size: int) -> None:
+    log.warning("response %s is not kept: its %s bytes are more than max_bytes", response_id, size)
 
 
 def _check_is(api: KeptAPI, response_id: str) -> None:

@@ -281,9 +281,9 @@ class _Weights:
     def take_if_there(self, name: str) -> torch.Tensor | None:
         """One, once."""
         found = self._found.pop(name, None)
-        if found is None or not found.is_floating_point():
-            return None if found is None else found.to(self._device)
-        return found.to(self._device, self._dtype)
+        if found is None:
+            return None
+        return found.to(self._device, self._dtype if found.is_floating_point() else None)
 
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:

@@ -166,8 +166,14 @@ def _head(
         ) from error
     quantization = head_quantization(folder, config, settings, device, dtype)
     made = weight_bytes(counts, dtype, quantization)
+    token = _token_bytes(layer, config, dtype)
+    return _Head(counts.all * dtype.itemsize + made, made, token)
+
+
+def _token_bytes(layers: Any, config: TorchConfig, dtype: torch.dtype) -> int:
+    """What a token takes in the cache of these layers, which transformers' config describes."""
     kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
-    return _Head(counts.all * dtype.itemsize + made, made, cache_shape(layer, kind).bytes_per_token)
+    return cache_shape(layers, kind).bytes_per_token
 
 
 def with_adapters(model: Footprint, folders: Sequence[Path], config: TorchConfig) -> Footprint:
@@ -248,8 +254,7 @@ def cache_bytes(
     """
     text = architecture.get_text_config()
     shapes = state_shapes(text)
-    kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
-    token = cache_shape(text, kind).bytes_per_token + beside
+    token = _token_bytes(text, config, dtype) + beside
     own = getattr(text, "max_position_embeddings", None)
     known = [length for length in (own, context_length) if length is not None]
     allowed: float = config.kv_cache if config.kv_cache > 1 else config.kv_cache * weights
