@@ -42,7 +42,7 @@ class Pictures:
         self._hide = hide
         self._instead: dict[str, ImageContent | TextContent] = {}
         self._verdicts: dict[tuple[str, bytes], bool] = {}
-        self._counted: dict[tuple[str, Place], set[int]] = {}
+        self._counted: dict[tuple[str, Place], set[bytes]] = {}
 
     @property
     def changes(self) -> bool:
@@ -62,7 +62,7 @@ class Pictures:
         assert check.images is not None
         most = check.images.max_count
         counted = self._counted.setdefault((check.name, place), set())
-        counted.update(map(hash, urls))
+        counted.update(map(_digest, urls))
         if len(counted) > most:
             raise ValueError(f"there are more than {most} pictures")
 
@@ -96,13 +96,18 @@ class Pictures:
             data = fetched
             # Its server may have another one for who asks next.
             self._instead[url] = ImageContent(data)
-        digest = blake2b(data.encode(), digest_size=16).digest()
+        digest = _digest(data)
         found = self._verdicts.get((check.name, digest))
         if found is None:
             found = await self._judge(check, Said(place, (), picture=data))
             self._verdicts[check.name, digest] = found
         if found and check.mode == "redact":
             self._instead[url] = TextContent(self._hide(digest.hex()))
+
+
+def _digest(url: str) -> bytes:
+    """What a picture is known by: its URL may be megabytes of it."""
+    return blake2b(url.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def pictures_of(request: ChatCompletionRequest) -> dict[Place, list[str]]:
