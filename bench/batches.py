@@ -1,15 +1,15 @@
 """What a batch gets out of an engine, what people beside it notice, and what 50,000 lines take.
 
-    python -m bench.batches [--lines 192] [--echo-lines 50000] [--rounds 2] [--only engine|echo]
+    python -m bench.batches [--lines 192] [--echo-lines 50000] [--rounds 3] [--only engine|echo]
 
 The starter in int8: a batch's lines/s through a server, beside the engine alone with as many
 sequences at a time as suits it best, which the server is told to run as well, and whose threads
 wait for each other as a server's do (`providers.local.waiting`); then the TTFT of a
 client who asks now and then, alone and beside a batch that never ends, and what that batch still
 gets done. And 50,000 lines of 4 KB to `local::echo`: seconds, the most memory that the server ever
-had, and what it had after each quarter of them. Each round measures one after the other; medians
-are compared. Writes `bench/results/batches.json`; with `--only` the other part's figures stay as
-they were recorded.
+had, and what it had after each quarter of them. Each round measures one after the other; the
+medians of the rounds' ratios count. Writes `bench/results/batches.json`; with `--only` the other
+part's figures stay as they were recorded.
 """
 
 from __future__ import annotations
@@ -160,22 +160,28 @@ async def alone(engine: TorchEngine, prompts: Sequence[Sequence[int]], size: int
     return len(prompts) / (time.perf_counter() - began)
 
 
-def of_the_engine(options: argparse.Namespace) -> dict[int, float]:
-    """The engine's sequences a second by how many there are at a time: medians."""
-    folder = model_store.resolve("starter")
-    loaded = load("starter", folder, TorchConfig(quantization="int8"), context_length=2048)
-    engine = TorchEngine(loaded)
-    engine.start()
-    try:
-        rates: dict[int, list[float]] = {size: [] for size in SIZES}
-        for turn in range(options.rounds):
-            for size in SIZES:
-                prompts = prompts_of(options.lines, INPUT_TOKENS, 40_000, 10 * turn + size)
-                rates[size].append(asyncio.run(alone(engine, prompts, size)))
-                say(f"the engine alone, {size} at a time: {rates[size][-1]:.2f} lines/s")
-        return {size: statistics.median(each) for size, each in rates.items()}
-    finally:
-        engine.stop()
+class EngineAlone:
+    """The starter in int8, without a server. Between two measurements its threads wait."""
+
+    def __init__(self, lines: int) -> None:
+        folder = model_store.resolve("starter")
+        loaded = load("starter", folder, TorchConfig(quantization="int8"), context_length=2048)
+        self._engine = TorchEngine(loaded)
+        self._lines = lines
+
+    def __enter__(self) -> EngineAlone:
+        self._engine.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.stop()
+
+    def lines_per_s(self, size: int, seed: int) -> float:
+        """Of a batch's lines, with so many at a time."""
+        prompts = prompts_of(self._lines, INPUT_TOKENS, 40_000, seed)
+        rate = asyncio.run(alone(self._engine, prompts, size))
+        say(f"the engine alone, {size} at a time: {rate:.2f} lines/s")
+        return rate
 
 
 def ttft(client: openai.OpenAI, asked: int, seed: int) -> float:
@@ -194,14 +200,17 @@ def ttft(client: openai.OpenAI, asked: int, seed: int) -> float:
     return sorted(found)[int(len(found) * 0.9)]
 
 
-def beside_people(client: openai.OpenAI, options: argparse.Namespace) -> dict[str, Any]:
-    """Rounds of a batch, of a client, and of both at a time."""
-    rates, quiet, beside, left = [], [], [], []
+def beside_people(
+    client: openai.OpenAI, engine: EngineAlone, best: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Rounds of the engine alone, of a batch, of a client, and of both at a time."""
+    alone_rates, rates, quiet, beside, left = [], [], [], [], []
     for turn in range(options.rounds):
         prompts = prompts_of(options.lines, INPUT_TOKENS, 40_000, 5000 + turn)
         data = jsonl([body_of(each) for each in prompts], BATCH_ENDPOINT)
         # Until then it is made room for people who may ask again.
         time.sleep(PEOPLE_SECONDS)
+        alone_rates.append(engine.lines_per_s(best, 4000 + turn))
         rates.append(options.lines / seconds_of(client, begun(client, data, BATCH_ENDPOINT)))
         say(f"a batch: {rates[-1]:.2f} lines/s")
         quiet.append(ttft(client, options.asked, 6000 + turn))
@@ -219,12 +228,19 @@ def beside_people(client: openai.OpenAI, options: argparse.Namespace) -> dict[st
         while client.batches.retrieve(batch_id).status not in ("cancelled", "completed"):
             time.sleep(0.05)
     return {
+        "of_the_engine": ratio_of(rates, alone_rates),
+        "engine_lines_per_s": round(statistics.median(alone_rates), 3),
         "batch_lines_per_s": round(statistics.median(rates), 3),
         "ttft_p90_ms": round(statistics.median(quiet), 1),
         "ttft_p90_ms_beside_a_batch": round(statistics.median(beside), 1),
-        "ttft_p90_ratio": round(statistics.median(beside) / statistics.median(quiet), 3),
+        "ttft_p90_ratio": ratio_of(beside, quiet),
         "batch_lines_per_s_beside_people": round(statistics.median(left), 3),
     }
+
+
+def ratio_of(these: Sequence[float], those: Sequence[float]) -> float:
+    """The median of the rounds' ratios."""
+    return round(statistics.median(a / b for a, b in zip(these, those, strict=True)), 3)
 
 
 def say(what: str) -> None:
@@ -240,23 +256,29 @@ def _done(client: openai.OpenAI, batch_id: str) -> int:
 
 def on_the_engine(options: argparse.Namespace) -> dict[str, Any]:
     """The starter in int8."""
-    sizes = of_the_engine(options)
-    best = max(sizes, key=sizes.__getitem__)
-    config = {"quantization": "int8", "max_sequences": best}
-    provider = {"id": "torch", "type": "local::torch", "config": config}
-    model = {"id": "m", "provider": "torch", "provider_model": "starter", "context_length": 2048}
-    with served(provider, model) as server, client_of(server) as client:
-        ttft(client, 5, 1)  # warms it up
-        found = beside_people(client, options)
+    with EngineAlone(options.lines) as engine:
+        engine.lines_per_s(SIZES[0], 0)  # warms it up
+        sizes = {size: engine.lines_per_s(size, size) for size in SIZES}
+        best = max(sizes, key=sizes.__getitem__)
+        config = {"quantization": "int8", "max_sequences": best}
+        provider = {"id": "torch", "type": "local::torch", "config": config}
+        model = {
+            "id": "m",
+            "provider": "torch",
+            "provider_model": "starter",
+            "context_length": 2048,
+        }
+        with served(provider, model) as server, client_of(server) as client:
+            ttft(client, 5, 1)  # warms it up
+            found = beside_people(client, engine, best, options)
     return {
         "lines": options.lines,
         "input_tokens": INPUT_TOKENS,
         "output_tokens": OUTPUT_TOKENS,
         "rounds": options.rounds,
-        "engine_lines_per_s": {str(size): round(rate, 3) for size, rate in sizes.items()},
+        "engine_lines_per_s_by_size": {str(size): round(rate, 3) for size, rate in sizes.items()},
         "best_size": best,
         "wanted": WANTED,
-        "of_the_engine": round(found["batch_lines_per_s"] / sizes[best], 3),
         **found,
     }
 
@@ -324,7 +346,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=192, help="of a batch for the engine")
     parser.add_argument("--echo-lines", type=int, default=50_000)
     parser.add_argument("--asked", type=int, default=20, help="by the client, a round")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("engine", "echo"), help="this part alone")
     parser.add_argument("--no-record", action="store_true", help="print the figures, no more")
     options = parser.parse_args()
