@@ -23,6 +23,9 @@ def estimated_end(job: Job, now: float) -> float | None:
 def openai_batch(job: Job, now: float) -> dict[str, Any]:
     """As OpenAI's API shows it, and what it has cost so far and when it will end.
 
+    A line that was not done when its batch was broken off is in the file of errors, and neither
+    `completed` nor `failed`, which OpenAI's reference has for "requests that have failed".
+
     Args:
         job: the batch.
         now: in seconds since 1970.
