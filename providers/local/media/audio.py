@@ -30,7 +30,11 @@ RATES = (
 MAX_CHANNELS = 16
 """More than any recording has that a model can make something of."""
 
-_SNDFILE_BEGINS = (b"RIFF", b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")
+_MP3_FRAMES = (b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2", b"\xff\xe3", b"\xff\xe2")
+"""How a frame of layer III of MPEG 1, 2 and 2.5 begins, without a checksum and with one
+(ISO 11172-3, 2.4.2.3)."""
+
+_SNDFILE_BEGINS = (b"RIFF", b"fLaC", b"OggS", b"ID3", *_MP3_FRAMES)
 """How WAV, FLAC, Ogg and MP3 begin: libsndfile knows twenty more formats, most of them for old
 programs, whose readers nobody need be able to reach."""
 

@@ -173,6 +173,22 @@ def test_other_formats_are_read_where_libsndfile_is_there(
     assert refusal_of(file.getvalue()[:60]).code == "invalid_audio"
 
 
+@pytest.mark.parametrize("rate", [32_000, 16_000, 8_000], ids=["1", "2", "2.5"])
+def test_mp3_is_read_of_each_version_of_mpeg_with_checksums_or_without(rate: int) -> None:
+    """libsndfile writes none with checksums: the bit is cleared that says that there is none, of a
+    file that has room for one in silence."""
+    soundfile = pytest.importorskip("soundfile", reason="needs the extra 'audio'")
+    file = BytesIO()
+    soundfile.write(file, numpy.zeros(rate), rate, format="MP3", subtype="MPEG_LAYER_III")
+    without = file.getvalue()
+    begin = without.index(b"\xff")
+    assert without[begin + 1] & 0xE7 == 0xE3
+    assert audio_file(without[begin:], "x").rate == rate
+    with_checksums = bytearray(without[begin:])
+    with_checksums[1] &= 0xFE
+    assert audio_file(bytes(with_checksums), "x").rate == rate
+
+
 def test_formats_that_nobody_sends_reach_no_reader() -> None:
     soundfile = pytest.importorskip("soundfile", reason="needs the extra 'audio'")
     file = BytesIO()
