@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from routing.http.state import ServerState
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 
@@ -19,4 +22,9 @@ async def watch_the_clock(server: ServerState) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         now = time.monotonic()
         for connection in list(server.connections):
-            connection.look_at_clock(now)
+            try:
+                connection.look_at_clock(now)
+            except Exception:
+                # The others would have no time limits any more.
+                log.exception("what a client may take can't be seen: connection closed")
+                connection.abort()
