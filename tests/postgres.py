@@ -52,10 +52,12 @@ class PostgresServer:
         self.address = self._address_of("postgres")
         self._numbers = itertools.count()
 
-    def new_database(self) -> str:
-        """The address of another database of its own, in which there is nothing."""
+    def new_database(self, locale: str | None = None) -> str:
+        """The address of another database of its own, in which there is nothing; of a `locale`
+        that is not the server's."""
         name = f"database{next(self._numbers)}"
-        asyncio.run(execute(self.address, f"CREATE DATABASE {name}"))
+        words = f" TEMPLATE template0 LOCALE '{locale}'" if locale is not None else ""
+        asyncio.run(execute(self.address, f"CREATE DATABASE {name}{words}"))
         return self._address_of(name)
 
     def _address_of(self, database: str) -> str:

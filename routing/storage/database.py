@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from routing.storage.storage import small
+
 Found = TypeVar("Found")
 
 MAX_WAITING = 256
@@ -79,7 +81,7 @@ class Database:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)
         try:
-            connection.create_function("unicode_lower", 1, _lower, deterministic=True)
+            connection.create_function("unicode_small", 1, _small, deterministic=True)
             for pragma in _PRAGMAS:
                 self._execute_alone(connection, pragma)
             # Nobody else on this machine needs to read what is said here.
@@ -121,6 +123,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _lower(text: Any) -> Any:
-    """SQLite's own knows the letters of ASCII alone."""
-    return text.lower() if isinstance(text, str) else text
+def _small(text: Any) -> Any:
+    """SQLite's own `LOWER` knows the letters of ASCII alone."""
+    return small(text) if isinstance(text, str) else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
@@ -22,6 +23,7 @@ from routing.storage.storage import (
     insertion,
     migrate,
     missing,
+    small,
     storable,
     versions_there,
 )
@@ -67,7 +69,6 @@ class PostgresStorage:
     """
 
     has_partitions = True
-    lower = "LOWER"
 
     def __init__(self, address: str, migrations: Sequence[Migrations]) -> None:
         try:
@@ -104,6 +105,22 @@ class PostgresStorage:
             pool = await self._opened()
             async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 return await _PostgresTransaction(connection).fetch(statement, *values)
+
+    def lowered(self, column: str, text: str) -> str:
+        """See `Storage`. Which letters the database itself makes small depends on its locale."""
+        expression = f'LOWER({column} COLLATE "C")'
+        if text.isascii():
+            return expression
+        wanted = set(small(text))
+        pairs = [pair for pair in _large_letters() if not wanted.isdisjoint(pair[1])]
+        one_each = [pair for pair in pairs if len(pair[1]) == 1]
+        if one_each:
+            large, little = map("".join, zip(*one_each, strict=True))
+            expression = f"TRANSLATE({expression}, '{large}', '{little}')"
+        for large, little in pairs:
+            if len(little) > 1:
+                expression = f"REPLACE({expression}, '{large}', '{little}')"
+        return expression
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction, None]:
@@ -190,6 +207,13 @@ class _PostgresTransaction:
     async def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
             await self.execute_many(insertion(table, columns), rows)
+
+
+@lru_cache(maxsize=1)
+def _large_letters() -> list[tuple[str, str]]:
+    """Each letter beyond ASCII that is not small, and that which is."""
+    letters = map(chr, range(0x80, sys.maxunicode + 1))
+    return [(each, small(each)) for each in letters if small(each) != each]
 
 
 @lru_cache(maxsize=1024)

@@ -58,6 +58,12 @@ def _storable(value: Any) -> Any:
     return value
 
 
+def small(text: str) -> str:
+    """A text in small letters, as both databases compare it: a letter is small in the same way
+    wherever in a word it stands, which the Greek sigma is not in `str.lower`."""
+    return text.lower().replace("ς", "σ")
+
+
 @dataclass(frozen=True, slots=True)
 class Migrations:
     """How the tables of one component came to be what they are.
@@ -109,14 +115,11 @@ class Storage(Protocol):
 
     Attributes:
         shown: how to name it to people: its address without a password.
-        lower: the function that makes every letter of a text small. That of SQLite is called for
-            each row, from Python: `LOWER` is quicker where ASCII is enough.
         has_partitions: whether large tables are in partitions, which are dropped whole.
     """
 
     shown: str
     has_partitions: bool
-    lower: str
 
     async def start(self) -> None:
         """Open it, and bring its tables up to date."""
@@ -128,6 +131,11 @@ class Storage(Protocol):
 
     async def fetch(self, statement: str, *values: Any) -> list[Row]:
         """The rows of one `SELECT`, which does not hold up who writes."""
+        ...
+
+    def lowered(self, column: str, text: str) -> str:
+        """The expression for a column's text in which each letter is small, as in `small`, that
+        `text` has too: what is looked for in it. Of a `text` of ASCII those of ASCII alone are."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:

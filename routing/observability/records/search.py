@@ -11,7 +11,7 @@ from routing.access.keys.secret import PREFIX
 from routing.observability.records.bodies import read_headers
 from routing.observability.records.record import COLUMNS, Record
 from routing.observability.records.reports import parse_since, parse_until
-from routing.storage.storage import Storage
+from routing.storage.storage import Storage, small
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Principal
@@ -339,12 +339,12 @@ def _conditions(storage: Storage, chosen: RecordFilter) -> tuple[list[str], list
         else:
             add("error = ?", chosen.error)
     if chosen.text is not None:
-        pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in chosen.text.lower()) + "%"
-        lower = "LOWER" if chosen.text.isascii() else storage.lower
-        each = " OR ".join(
-            f"{lower}({name}) LIKE ? ESCAPE '\\'" for name in ("request_id", "model")
+        pattern = "%" + "".join(f"\\{c}" if c in "\\%_" else c for c in small(chosen.text)) + "%"
+        request_id, model, message = (
+            f"{storage.lowered(column, chosen.text)} LIKE ? ESCAPE '\\'"
+            for column in ("request_id", "model", "message")
         )
         # Most have none.
-        said = f"(message <> '' AND {lower}(message) LIKE ? ESCAPE '\\')"
-        add(f"({each} OR {said})", pattern, pattern, pattern)
+        said = f"(message <> '' AND {message})"
+        add(f"({request_id} OR {model} OR {said})", pattern, pattern, pattern)
     return conditions, values

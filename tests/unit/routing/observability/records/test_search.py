@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from routing.observability.records import search
 from routing.observability.records.record import COLUMNS, MIGRATIONS, Record
 from routing.observability.records.search import RecordFilter, key_ids, newest, parse_status
 from routing.storage.storage import Storage, open_storage
+from tests.postgres import PostgresServer
 from tests.unit.routing.observability.records.records import NOON, record
 
 KNOWN = {
@@ -125,6 +127,60 @@ def fits(one: Record, chosen: RecordFilter) -> bool:
         and chosen.model in (None, one.model)
         and any(text in each.lower() for each in (one.request_id, one.model, one.message))
     )
+
+
+MESSAGES = [
+    "ΟΔΟΣ ΚΛΕΙΣΤΗ",
+    "οδος κλειστη",
+    "Das GROẞE Haus",
+    "das große Haus",
+    "İstanbul",
+    "istanbul",
+    "ÉTÉ",
+    "été",
+    "100 Ω, 5 Å",
+    "ПРИВЕТ",
+]
+FOUND = {
+    "οδοΣ": [1, 2],
+    "ΟΔΟΣ Κ": [1, 2],
+    "κλείσ": [],
+    "ΚΛΕΙΣ": [1, 2],
+    "Große h": [3, 4],
+    "İst": [5],
+    "istanbul": [6],
+    "ÉTÉ": [7, 8],
+    "été": [7, 8],
+    "ω": [9],
+    "å": [9],
+    "привет": [10],
+}
+"""By what is looked for: the numbers of those of `MESSAGES` that have it, from 1 on."""
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_letters_are_alike_large_or_small_in_any_database(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """In PostgreSQL in one, too, whose locale has the letters of ASCII alone."""
+    address = f"sqlite:{tmp_path}/records.sqlite"
+    if database == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        address = await asyncio.to_thread(server.new_database, "C")
+    storage = open_storage(address, [MIGRATIONS])
+    await storage.start()
+    rows = [
+        (number, *structs.astuple(record(message=message)))
+        for number, message in enumerate(MESSAGES, 1)
+    ]
+    async with storage.transaction() as transaction:
+        await transaction.insert("records", ("id", *COLUMNS), rows)
+    found = {
+        text: sorted(each.number for each in await newest(storage, RecordFilter(text=text), 100))
+        for text in FOUND
+    }
+    await storage.stop()
+    assert found == FOUND
 
 
 async def test_no_statement_looks_at_more_than_it_may(
