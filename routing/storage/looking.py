@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
+from llama_compat.going_on import going_on
 from routing.storage.outage import Outage
 from routing.storage.storage import StorageError
 from routing.waiting import first_of
-
-log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 """How often it is seen what others have begun, or taken back."""
@@ -50,7 +48,8 @@ class Looking:
     def start(self) -> None:
         """Look from now on, which may have begun."""
         if self._task is None:
-            self._task = asyncio.create_task(self._look_on(), name=self._what)
+            looking = going_on(self._what, self._look_on, self._wait)
+            self._task = asyncio.create_task(looking, name=self._what)
 
     def wake(self) -> None:
         """See at once what there is to do."""
@@ -70,6 +69,8 @@ class Looking:
                 self.outage.worked()
             except StorageError as error:
                 self.outage.failed(str(error))
-            except Exception:
-                log.exception("%s can't be seen to", self._what)
-            await first_of(self._woken, min(LOOK_SECONDS, self.beat_seconds))
+            await self._wait(LOOK_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        # Whoever looks says that it is alive, too, whatever went wrong the last time.
+        await first_of(self._woken, min(seconds, self.beat_seconds))

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
+from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from routing.access.keys.ring import Key
 from routing.access.keys.store import KEYS, KeyStore, StoredKey, unreadable
@@ -98,9 +100,10 @@ class Keeper:
             self._unread.failed(str(error))
         else:
             await self._write_spent()
+        pause = partial(first_of, self._stopping)
         self._tending = [
-            asyncio.create_task(self._again_and_again(each))
-            for each in (self._look, self._write_spent)
+            asyncio.create_task(going_on(what, partial(self._tend, work), pause))
+            for what, work in (("stored keys", self._look), ("spending", self._write_spent))
         ]
 
     async def stop(self) -> None:
@@ -165,13 +168,10 @@ class Keeper:
         await self._look()
         self._refreshed_at = loop.time()
 
-    async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _tend(self, work: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping.is_set():
             await first_of(self._stopping, self._look_seconds)
-            try:
-                await work()
-            except Exception:  # nobody would see any more what is revoked
-                log.exception("keys and spending can't be seen to")
+            await work()
 
     async def _look(self) -> None:
         try:

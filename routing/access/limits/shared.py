@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from llama_compat.going_on import going_on
 from routing.access.limits.memory import CountersAway, Taken, nothing
 from routing.access.limits.rules import Charge, Resource
 from routing.storage.outage import Outage
@@ -190,7 +191,9 @@ class SharedCounters(ABC):
         self._process = f"{os.urandom(9).hex()}:"
         with suppress(CountersAway):
             await self._come_to_agree()
-        self._tending = asyncio.create_task(self._tend())
+        what = f"limits in {self.store}"
+        tending = going_on(what, self._tend, partial(first_of, self._stopping))
+        self._tending = asyncio.create_task(tending)
 
     async def stop(self) -> None:
         """Settle what is left, if the store is there, and disconnect."""
@@ -306,6 +309,14 @@ class SharedCounters(ABC):
             await self._settle(settlement)
         except CountersAway:
             self._keep(settlement)
+        except Exception as error:
+            self._give_up(settlement, error)
+
+    def _give_up(self, settlement: _Settlement, error: BaseException) -> None:
+        """Settle no more what no store takes: what it reserved is free when this process and the
+        store agree again, and what budgets have come to is in the storage."""
+        log.error("an end of a request is not counted in %s", self.store, exc_info=error)
+        settlement.is_counted()
 
     def _keep(self, settlement: _Settlement) -> None:
         if len(self._unsettled) == MAX_UNSETTLED:
@@ -334,9 +345,6 @@ class SharedCounters(ABC):
                     break
                 except CountersAway:
                     await first_of(self._stopping, PROBE_SECONDS)
-                except Exception:
-                    log.exception("what limits count in %s may not be right", self.store)
-                    break
             self._forget_counters()
 
     def _forget_counters(self) -> None:
@@ -409,9 +417,13 @@ class SharedCounters(ABC):
                 self._unsettled.popleft() for _ in range(min(MAX_QUESTIONS, len(self._unsettled)))
             ]
             done = await asyncio.gather(*map(self._settle, some), return_exceptions=True)
-            failed = [each for each, error in zip(some, done, strict=True) if error is not None]
-            if failed:
-                self._unsettled.extendleft(reversed(failed))
+            ended = list(zip(some, done, strict=True))
+            for each, error in ended:
+                if error is not None and not isinstance(error, CountersAway):
+                    self._give_up(each, error)
+            later = [each for each, error in ended if isinstance(error, CountersAway)]
+            if later:
+                self._unsettled.extendleft(reversed(later))
                 raise CountersAway
         if self._dropped:
             log.error("%s ends of requests were never counted in %s", self._dropped, self.store)

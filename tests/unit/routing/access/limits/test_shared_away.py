@@ -355,6 +355,39 @@ async def test_two_gateways_and_a_redis_in_trouble_count_every_cent_once(
         assert (await gateways[0][2].store.spent())[COUNTER][0] == spent
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_an_end_that_no_store_takes_is_told_and_holds_up_no_other(
+    server: RedisServer, is_away: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it spent is kept all the same, and what it reserved is free."""
+    spent: list[float] = []
+    rules = Rules([CONCURRENT, BUDGET])
+    async with counting(server, BUSY_SECONDS) as counters:
+        limiter = Limiter(counters, on_spent=lambda _, amount: spent.append(amount))
+        bad, good = [await limiter.admit(rules, Demand(cost=0.25)) for _ in range(2)]
+        execute = counters._execute
+
+        async def nonsense(script: str, keys: Any, arguments: Any) -> Any:
+            if script == "settle" and arguments[0] == bad.lease:
+                raise ValueError("no sense")
+            return await execute(script, keys, arguments)
+
+        counters._execute = nonsense
+        if is_away:
+            counters._lose(ConnectionError("cut"))
+        settling = [each.settle(0, 0.125) for each in (bad, good)]
+        await asyncio.gather(*[each for each in settling if each is not None])
+        counters._agree.set()
+        await until_back(counters)
+        assert spent == [0.125, 0.125]
+        for _ in range(1000):
+            if await reserved(counters) == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert await reserved(counters) == 0
+    assert "an end of a request is not counted in Redis" in caplog.text
+
+
 async def test_to_look_takes_nothing_of_what_all_share(server: RedisServer) -> None:
     rules = Rules((CONCURRENT, BUDGET))
     async with counting(server, BUSY_SECONDS) as here, counting(server, BUSY_SECONDS) as there:
