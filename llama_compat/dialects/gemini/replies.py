@@ -68,6 +68,8 @@ FAILURES = frozenset(
 )
 """Finish reasons of replies that are none: asking again may help."""
 
+_NO_REASON = (None, "", "FINISH_REASON_UNSPECIFIED")
+
 _MEMBERS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 """Of these a response has at least one."""
 
@@ -129,8 +131,7 @@ class StreamParser:
         if response.keys().isdisjoint(_MEMBERS):
             raise ValueError("not a response of generateContent")
         events: list[StreamEvent] = []
-        if response.get("usageMetadata"):
-            self._usage = parse_usage(response["usageMetadata"])
+        self._usage = parse_usage(response.get("usageMetadata")) or self._usage
         if not self._started:
             self._started = True
             events.append(StreamStart(self._usage.prompt_tokens))
@@ -179,12 +180,18 @@ class StreamParser:
         return [*said, ReasoningDelta("", signature, FAMILY, redacted=True)]
 
     def _end(self, candidate: Mapping[str, Any]) -> None:
-        reason = candidate.get("finishReason")
+        reason = ended_with(candidate)
         if reason in FAILURES:
             message = candidate.get("finishMessage")
             raise ValueError(f"the model failed with {reason}{f': {message}' if message else ''}")
-        if reason is not None and reason != "FINISH_REASON_UNSPECIFIED":
+        if reason is not None:
             self._stop_reason = STOP_REASONS.get(reason, StopReason.end_of_turn)
+
+
+def ended_with(candidate: Mapping[str, Any]) -> Any:
+    """Why a candidate has come to its end; None where it has not."""
+    reason = candidate.get("finishReason")
+    return None if reason in _NO_REASON else reason
 
 
 def _parse_image(data: Mapping[str, Any]) -> ImageDelta:
@@ -230,9 +237,12 @@ def _parse_token(token: Mapping[str, Any]) -> TokenLogProb:
     return TokenLogProb(text, text.encode(errors="replace"), token.get("logProbability") or 0.0)
 
 
-def parse_usage(usage: Any) -> Usage:
-    """Gemini counts thoughts beside the answer, OpenAI as part of it."""
+def parse_usage(usage: Any) -> Usage | None:
+    """A vendor's `usageMetadata`; None where it tells none. Gemini counts thoughts beside the
+    answer, OpenAI as part of it."""
     usage = members(usage)
+    if not usage:
+        return None
     thoughts = count(usage.get("thoughtsTokenCount"))
     return Usage(
         prompt_tokens=(count(usage.get("promptTokenCount")) or 0)

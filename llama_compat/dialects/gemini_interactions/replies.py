@@ -46,6 +46,11 @@ _STOP_REASONS = {
 }
 """Of all other statuses a reply is none."""
 
+_FAILED = frozenset({"failed", "cancelled"})
+
+LAST_STATUSES = _FAILED | _STOP_REASONS.keys()
+"""Those that an interaction does not leave any more."""
+
 
 def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     """The reply in a whole interaction.
@@ -112,7 +117,7 @@ class StreamParser:
             case "interaction.completed":
                 return self._complete(event["interaction"])
             case "interaction.status_update":
-                if event["status"] in ("failed", "cancelled"):
+                if event["status"] in _FAILED:
                     raise ValueError(f"the interaction ended as {event['status']}")
         return []
 

@@ -117,7 +117,8 @@ class StreamParser:
         events.extend(self._progress(self._deltas(line), _parse_logprobs(line.logprobs)))
         if line.done:
             self._done = True
-            events.append(StreamComplete(self._stop_reason(line.done_reason), _usage(line)))
+            usage = parse_usage(line.prompt_eval_count, line.eval_count) or Usage()
+            events.append(StreamComplete(self._stop_reason(line.done_reason), usage))
         return events
 
     def finish(self) -> list[StreamEvent]:
@@ -194,8 +195,16 @@ REPLIES = WireReplies(
 """Of calls that generate."""
 
 
-def _usage(line: _Event) -> Usage:
-    return Usage(count(line.prompt_eval_count) or 0, count(line.eval_count) or 0)
+COUNTS = ("prompt_eval_count", "eval_count")
+"""Members of a reply that tell its usage."""
+
+
+def parse_usage(prompt: Any, completion: Any) -> Usage | None:
+    """What the members `COUNTS` tell, of which each is None that there is not; None where they tell
+    nothing."""
+    if prompt is None and completion is None:
+        return None
+    return Usage(count(prompt) or 0, count(completion) or 0)
 
 
 def _parse_logprobs(tokens: list[_ChosenToken] | None) -> tuple[TokenLogProbs, ...] | None:

@@ -137,7 +137,7 @@ def _usage(told: Sequence[Raw | None]) -> Usage | None:
 
 
 class MessagesStream(NamedEventsStream):
-    """Takes a message's stream apart, and puts together what the client gets of it.
+    """The stream of a message.
 
     Only events that are not about a block are looked into. What comes before `message_start` is
     left out, for the client's headers wait for that event.
@@ -145,11 +145,6 @@ class MessagesStream(NamedEventsStream):
     Args:
         provider: its id, for messages.
         model: the model id that the client asked for, in JSON.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the message has come to its end; what follows is left out.
     """
 
     plain = re.compile(rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
@@ -160,18 +155,9 @@ class MessagesStream(NamedEventsStream):
         self._usages: list[Raw | None] = [None, None]
 
     @property
-    def complete(self) -> bool:
-        """Whether all of the message has come."""
-        return self.ended
-
-    @property
     def usage(self) -> Usage | None:
         """What the vendor counted last, if it counted."""
         return _usage(self._usages)
-
-    def end(self) -> bytes:
-        """Nothing: `message_stop` was the last word."""
-        return b""
 
     def whole(self, body: bytes) -> bytes:
         """A whole message, which ignores that a stream was asked for, as the events of one.

@@ -17,6 +17,7 @@ from msgspec import Raw
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.dialects.gemini_interactions.errors import DIALECT
 from llama_compat.dialects.gemini_interactions.events import encode_event, interaction_events
+from llama_compat.dialects.gemini_interactions.replies import LAST_STATUSES
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import OF_A_CALL
 from llama_compat.exchange import Call, Reply, Target
@@ -147,45 +148,27 @@ def _usage(interaction: Mapping[str, Raw]) -> Usage | None:
     return parse_usage(from_raw(interaction["usage"])) if "usage" in interaction else None
 
 
-_LAST = ("completed", "failed", "cancelled", "incomplete", "requires_action", "budget_exceeded")
-"""Statuses after which nothing comes."""
-
-
 _WITH_CONTENT = ("step.start", "step.delta")
 """The events that may say something."""
 
 
 class InteractionStream(NamedEventsStream):
-    """Takes an interaction's stream apart; what the client gets of it are the same events.
+    """The stream of an interaction; what the client gets of it are the same events.
 
-    Args:
-        provider: its id, for messages.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the interaction has come to its end; what follows is left out.
+    Its last event is `interaction.completed`. It may end with a status after which nothing comes,
+    and may come to such a one before that event.
     """
 
     plain = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
 
     def __init__(self, provider: str) -> None:
         super().__init__(provider)
-        self._usage: Usage | None = None
+        self._has_last_status = False
 
     @property
     def complete(self) -> bool:
         """Whether all of the interaction has come."""
-        return self.ended
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the vendor counted, if it counted."""
-        return self._usage
-
-    def end(self) -> bytes:
-        """Nothing: the dialect has the last word."""
-        return b""
+        return self.ended or self._has_last_status
 
     def whole(self, body: bytes) -> bytes:
         """A whole interaction, which ignores that a stream was asked for, as the events of one.
@@ -209,10 +192,10 @@ class InteractionStream(NamedEventsStream):
         if kind == "interaction.completed":
             self._complete(fields)
         elif kind == "interaction.status_update":
-            self.ended = _text(fields.get("status")) in _LAST
+            self._has_last_status = _text(fields.get("status")) in LAST_STATUSES
         self.spoken = (
             self.spoken
-            or self.ended
+            or self.complete
             or (kind in _WITH_CONTENT and part_says_something(fields, "step", "delta"))
         )
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), _in_one_line(data))

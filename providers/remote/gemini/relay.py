@@ -18,7 +18,7 @@ from llama_compat.dialects.gemini.input.turns import signed
 from llama_compat.dialects.gemini.members import spelling
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.operations import new_frame
-from llama_compat.dialects.gemini.replies import parse_usage
+from llama_compat.dialects.gemini.replies import ended_with, parse_usage
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Call, Reply, Target
@@ -35,7 +35,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.streams import RelayedStream, stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import (
@@ -115,8 +115,7 @@ def _checked(provider: str, body: bytes, required: Sequence[str]) -> tuple[bytes
 
 
 def _usage(fields: JSONFields) -> Usage | None:
-    counted: Any = from_raw(fields["usageMetadata"]) if "usageMetadata" in fields else None
-    return parse_usage(counted) if isinstance(counted, dict) else None
+    return parse_usage(from_raw(fields["usageMetadata"])) if "usageMetadata" in fields else None
 
 
 def _says_something(fields: JSONFields) -> bool:
@@ -130,35 +129,28 @@ def _says_something(fields: JSONFields) -> bool:
     return False
 
 
-class GeminiEvents:
-    """Takes a stream of events apart, and puts their data into the frame that the client wants.
+class GeminiEvents(RelayedStream):
+    """A stream of events, whose data are put into the frame that the client wants. Gemini has no
+    event for its end: the connection ends.
 
     Args:
         provider: its id, for messages.
         frame: what the client gets around the responses.
         candidates: how many were asked for, each of which has to come to its end.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: False, as Gemini has no event for it: the connection ends.
     """
 
     def __init__(self, provider: str, frame: Frame, candidates: int) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._frame = frame
         self._unfinished = set(range(candidates))
         self._blocked = False
         self._decoder = sse.EventDecoder()
-        self._usage: JSONFields = {}
-        self.begun = False
-        self.spoken = False
-        self.ended = False
+        self._counted: JSONFields = {}
 
     @property
     def usage(self) -> Usage | None:
-        """What was counted last."""
-        return _usage(self._usage)
+        """What was counted last; each event may count."""
+        return _usage(self._counted)
 
     @property
     def complete(self) -> bool:
@@ -166,13 +158,7 @@ class GeminiEvents:
         return self._blocked or (self.begun and not self._unfinished)
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
-
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or Gemini says in it what went wrong.
-        """
+        """See `RelayedStream`."""
         try:
             if chunk:
                 # Gemini's lines end in CRLF; the decoder is quicker without.
@@ -185,10 +171,6 @@ class GeminiEvents:
         for event in events:
             if event.data is not None and not event.is_done:
                 out.append(self._take(event.data))
-
-    def end(self) -> bytes:
-        """What the client is still to be told: nothing."""
-        return b""
 
     def whole(self, body: bytes) -> bytes:
         """A whole response, or an array of them, as the responses of a stream.
@@ -224,7 +206,7 @@ class GeminiEvents:
             feedback = from_raw(fields["promptFeedback"])
             self._blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
         if "usageMetadata" in fields:
-            self._usage = fields
+            self._counted = fields
         self.begun = True
         if not self.spoken:
             self.spoken = self.complete or _says_something(fields)
@@ -232,6 +214,6 @@ class GeminiEvents:
 
     def _finish(self, candidates: Any) -> None:
         for candidate in candidates if isinstance(candidates, list) else ():
-            if isinstance(candidate, dict) and candidate.get("finishReason"):
+            if isinstance(candidate, dict) and ended_with(candidate) is not None:
                 index = candidate.get("index")
                 self._unfinished.discard(index if isinstance(index, int) else 0)

@@ -8,8 +8,8 @@ from functools import partial
 
 from msgspec import Raw
 
-from llama_compat.dialects.counts import count
 from llama_compat.dialects.ollama.errors import NAME, render_stream_error
+from llama_compat.dialects.ollama.replies import COUNTS, parse_usage
 from llama_compat.errors import upstream_error
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.types import Usage
@@ -25,7 +25,7 @@ from llama_compat.wire.json_fields import (
 from providers.remote.relaying.answers import NO_LINES
 from providers.remote.relaying.held import HeldBytes
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.streams import RelayedStream, stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import (
@@ -103,18 +103,8 @@ def _encode(fields: JSONFields, model: Raw) -> bytes:
     return encode_fields(fields)
 
 
-_COUNTS = ("prompt_eval_count", "eval_count")
-
-
 def _usage(fields: JSONFields) -> Usage | None:
-    if fields.keys().isdisjoint(_COUNTS):
-        return None
-    prompt, completion = (_count(fields.get(name)) for name in _COUNTS)
-    return Usage(prompt, completion)
-
-
-def _count(raw: Raw | None) -> int:
-    return 0 if raw is None else count(from_raw(raw)) or 0
+    return parse_usage(*(from_raw(fields.get(name, _NULL)) for name in COUNTS))
 
 
 def _says_something(fields: JSONFields) -> bool:
@@ -127,44 +117,23 @@ def _says_something(fields: JSONFields) -> bool:
     )
 
 
-class OllamaLines:
-    """Takes a stream of lines apart, and puts together what the client gets of it.
+class OllamaLines(RelayedStream):
+    """A stream of lines, which ends with the one that has `done`.
 
     Args:
         provider: its id, for messages.
         model: the model id that the client asked for, in JSON.
         required: what a line has, one of them at least, that is not an error.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the line with `done` has come; what follows is left out.
-        usage: what that line counted.
     """
 
     def __init__(self, provider: str, model: Raw, required: Sequence[str]) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._model = model
         self._required = required
         self._held = HeldBytes(provider, "a line")
-        self.begun = False
-        self.spoken = False
-        self.ended = False
-        self.usage: Usage | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether all that was asked for has come."""
-        return self.ended
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
-
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or Ollama says in it what went wrong.
-        """
+        """See `RelayedStream`."""
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._held.hold(end)
@@ -172,10 +141,6 @@ class OllamaLines:
         self._held.hold(rest)
         if not chunk:
             self._take_line(out)
-
-    def end(self) -> bytes:
-        """What the client is still to be told: nothing."""
-        return b""
 
     def whole(self, body: bytes) -> bytes:
         """What is no stream is no reply either.
@@ -198,7 +163,7 @@ class OllamaLines:
             raise error_in_stream(self._provider, line)
         if fields.get("done") == _TRUE:
             self.ended = True
-            self.usage = _usage(fields)
+            self._usage = _usage(fields)
         self.begun = True
         if not self.spoken:
             self.spoken = self.ended or _says_something(fields)

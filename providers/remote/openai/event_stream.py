@@ -24,7 +24,7 @@ _CHUNK_MEMBERS = frozenset({"choices", "usage", "object"})
 
 
 class EventStream(ServerSentStream):
-    """Takes one stream apart, and puts together what the client gets of it.
+    """One stream of chunks; it ends with `[DONE]`.
 
     Comments before the first event are left out, for the client's headers wait for that event.
 
@@ -33,11 +33,6 @@ class EventStream(ServerSentStream):
         mender: mends the chunks.
         kind: `CHAT` or `TEXT`.
         model: the model id that the client asked for, in JSON.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the vendor has said `[DONE]`; what follows is left out.
     """
 
     def __init__(self, provider: str, mender: StreamMender, kind: ReplyKind, model: Raw) -> None:

@@ -257,9 +257,6 @@ class MediaEvents(ServerSentStream):
         operation: what was asked.
         model: the model id that the client asked for.
         wanted: how many images.
-
-    Attributes:
-        usage: what the vendor counted, if it did.
     """
 
     def __init__(self, provider: str, operation: str, model: str, wanted: int) -> None:
@@ -268,7 +265,6 @@ class MediaEvents(ServerSentStream):
         self._model = to_raw(model)
         self._wanted = wanted
         self._last_events = 0
-        self.usage: Usage | None = None
 
     @property
     def complete(self) -> bool:
@@ -313,13 +309,9 @@ class MediaEvents(ServerSentStream):
         if usage is None and self._operation not in _DRAWN:
             return
         if self._operation in _DRAWN:
-            self.usage = image_usage(usage, self._last_events) or self.usage
+            self._usage = image_usage(usage, self._last_events) or self._usage
         else:
-            self.usage = parse_usage(usage)
-
-    def end(self) -> bytes:
-        """Nothing: the last event has said it all."""
-        return b""
+            self._usage = parse_usage(usage)
 
     def whole(self, body: bytes) -> bytes:
         """A whole reply, which ignores that a stream was asked for, as the events of one.
@@ -329,7 +321,7 @@ class MediaEvents(ServerSentStream):
         """
         required = _REQUIRED[self._operation]
         fields = reply_fields(self._provider, body, required)
-        self.usage = reply_usage("image" if self._operation in _DRAWN else "transcription", fields)
+        self._usage = reply_usage("image" if self._operation in _DRAWN else "transcription", fields)
         reply = {name: from_raw(raw) for name, raw in fields.items()}
         try:
             if self._operation in _DRAWN:

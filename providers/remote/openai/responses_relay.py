@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
 from llama_compat.dialects.openai_responses.input.items import for_other_servers
-from llama_compat.dialects.openai_responses.output.events import EventWriter
+from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS, EventWriter
 from llama_compat.dialects.openai_responses.output.response_object import (
     parse_usage,
     repeated,
@@ -35,7 +35,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.held import HeldBytes
-from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.streams import RelayedStream, stream_reply
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, relayed_headers
@@ -53,10 +53,6 @@ _BEGINNING_OF_PART = frozenset(
 )
 _EMPTY_ITEMS = (b'"message"', b'"reasoning"')
 """The items that say nothing when they are added; the others have a name at least."""
-
-_LAST = frozenset(
-    {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
-)
 
 _MARKERS = (b'"response"', b'"error"', b"[DONE]")
 """What has none of these passes as it is."""
@@ -122,48 +118,27 @@ def _usage(fields: JSONFields) -> Usage | None:
     return parse_usage(value) if isinstance(value, dict) else None
 
 
-class ResponseStream:
-    """Takes one stream apart, and puts together what the client gets of it.
+class ResponseStream(RelayedStream):
+    """The stream of a response; `[DONE]` alone is no end of it.
 
     What says nothing yet (`response.created`) waits for what does: the client's headers wait too.
 
     Args:
         provider: its id, for messages.
         model: the model id that the client asked for.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the vendor has said that it was all.
-        usage: what the vendor counted, if it did.
     """
 
     def __init__(self, provider: str, model: str) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._model = model
         self._held = HeldBytes(provider, "a server-sent event")
         self._return = b""
         self._beginning: list[bytes] = []
         self._last = b""
         self._response: JSONFields = {}
-        self.begun = False
-        self.spoken = False
-        self.ended = False
-        self.usage: Usage | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the last event has come; `[DONE]` alone is no end."""
-        return self.ended
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
-
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or the vendor says in it what went wrong.
-        """
+        """See `RelayedStream`."""
         if not chunk:
             if left := self._held.take().strip():
                 self._take_one(left + b"\n\n", out)  # it may be cut
@@ -179,10 +154,6 @@ class ResponseStream:
         self._held.hold(chunk[end:])
         self._take(whole, out)
 
-    def end(self) -> bytes:
-        """Nothing: the last event has said it all."""
-        return b""
-
     def whole(self, body: bytes) -> bytes:
         """A whole reply, which ignores that a stream was asked for, as the events of one.
 
@@ -190,7 +161,7 @@ class ResponseStream:
             APIError: 502, it is none.
         """
         fields = whole_fields(self._provider, body, "output", self._model)
-        self.usage = _usage(fields)
+        self._usage = _usage(fields)
         self.begun = self.spoken = self.ended = True
         try:
             return whole_as_events(from_raw(Raw(encode_fields(fields))))
@@ -254,7 +225,7 @@ class ResponseStream:
             kind = from_raw(fields["type"]) if "type" in fields else parsed.name.decode()
             if not isinstance(kind, str):
                 raise ValueError("the type of an event is no text")
-            if kind in _BEGINNING or kind in _LAST:
+            if kind in _BEGINNING or kind in LAST_EVENTS:
                 event = self._mended(kind, fields)
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
@@ -267,7 +238,7 @@ class ResponseStream:
         self.spoken = self.spoken or _says_something(kind, fields)
         self._give(b"".join((*self._beginning, event)), out)
         self._beginning = []
-        self.ended = kind in _LAST
+        self.ended = kind in LAST_EVENTS
 
     def _mended(self, kind: str, fields: JSONFields) -> bytes:
         response = parse_object(fields.get("response", Raw(b"null")))
@@ -277,7 +248,7 @@ class ResponseStream:
         if kind in _BEGINNING:
             self._response = response
             return encoded
-        self.usage = _usage(response)
+        self._usage = _usage(response)
         return encoded
 
 

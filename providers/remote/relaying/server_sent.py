@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from llama_compat.errors import upstream_error
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, is_empty, parse_fields, parse_object
+from providers.remote.relaying.streams import RelayedStream
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, says_error_in
 
 
@@ -43,24 +44,12 @@ def part_says_something(fields: JSONFields, *places: str) -> bool:
     return any(not is_empty(value) for name, value in said.items() if name != "type")
 
 
-class ServerSentStream(ABC):
-    """Cuts what comes into events: bytes in, cut anywhere, and what the client gets of them out.
-
-    Args:
-        provider: its id, for messages.
-
-    Attributes:
-        begun: whether the client has got anything.
-        spoken: whether the model has said anything, or has come to its end.
-        ended: whether the vendor has said that it was all; what follows is left out.
-    """
+class ServerSentStream(RelayedStream):
+    """Cuts what comes into events: bytes in, cut anywhere, and what the client gets of them out."""
 
     def __init__(self, provider: str) -> None:
-        self._provider = provider
+        super().__init__(provider)
         self._decoder = sse.EventDecoder()
-        self.begun = False
-        self.spoken = False
-        self.ended = False
 
     @abstractmethod
     def quick(self, chunk: bytes, position: int, out: list[bytes]) -> int:
@@ -76,13 +65,7 @@ class ServerSentStream(ABC):
         """
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
-        """Put what the client gets of `chunk` into `out`, which holds what came before an error.
-
-        An empty chunk is the end of the stream.
-
-        Raises:
-            APIError: it makes no sense, or the vendor says in it what went wrong.
-        """
+        """See `RelayedStream`."""
         if not chunk:
             last = self._decoder.flush()
             self._relay([last] if last is not None else [], out)
@@ -148,7 +131,7 @@ class ServerSentStream(ABC):
 class NamedEventsStream(ServerSentStream):
     """A stream whose events have names; nearly all of them pass without a look inside.
 
-    `[DONE]`, which is OpenAI's way to end a stream, says nothing in it.
+    `[DONE]`, which is OpenAI's way to end a stream, says in it no more than that nothing follows.
     """
 
     plain: ClassVar[re.Pattern[bytes]]
@@ -165,6 +148,7 @@ class NamedEventsStream(ServerSentStream):
     def relay_event(self, event: sse.Event, data: bytes) -> bytes:
         """What the client gets for an event with this data; empty for one that it does not get."""
         if event.is_done:
+            self.ended = self.complete
             return b""
         return self.relay_members(event, data, self._members(data, event.name))
 

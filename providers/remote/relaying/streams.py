@@ -6,6 +6,7 @@ and a stream that breaks off is told from one that has come to its end.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
@@ -18,8 +19,11 @@ from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamRespon
 from providers.remote.upstream.vendor_errors import relayed_headers
 
 
-class RelayedStream(Protocol):
+class RelayedStream(ABC):
     """Takes one stream apart, and puts together what the client gets of it.
+
+    Args:
+        provider: its id, for messages.
 
     Attributes:
         begun: whether the client has got anything.
@@ -28,20 +32,25 @@ class RelayedStream(Protocol):
         ended: whether the vendor has said that it was all; what follows is left out.
     """
 
-    begun: bool
-    spoken: bool
-    ended: bool
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._usage: Usage | None = None
+        self.begun = False
+        self.spoken = False
+        self.ended = False
 
     @property
     def complete(self) -> bool:
-        """Whether all that was asked for has come."""
-        ...
+        """Whether all that was asked for has come: it has once the vendor has said so, unless the
+        wire tells it otherwise."""
+        return self.ended
 
     @property
     def usage(self) -> Usage | None:
-        """What the vendor counted, if it did."""
-        ...
+        """What the vendor counted last, if it counted."""
+        return self._usage
 
+    @abstractmethod
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """Put what the client gets of `chunk` into `out`, which holds what came before an error.
 
@@ -50,19 +59,19 @@ class RelayedStream(Protocol):
         Raises:
             APIError: it makes no sense, or the vendor says in it what went wrong.
         """
-        ...
 
     def end(self) -> bytes:
-        """What the client is still to be told when the vendor's stream is over."""
-        ...
+        """What the client is still to be told when the vendor's stream is over: nothing, where the
+        vendor has the last word."""
+        return b""
 
+    @abstractmethod
     def whole(self, body: bytes) -> bytes:
         """A whole reply, which ignores that a stream was asked for, as the events of one.
 
         Raises:
             APIError: 502, it is none.
         """
-        ...
 
 
 async def stream_reply(

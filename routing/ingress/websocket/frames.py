@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS
 from llama_compat.off_loop import off_loop
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json
 from routing.layers.keeping.recall import Recall
 
-ENDS = frozenset({b"response.completed", b"response.incomplete", b"response.failed"})
+ENDS = frozenset(map(str.encode, LAST_EVENTS))
 """The last event of a response; `error` is it where there is no response yet."""
 
 _HTTP_ONLY = frozenset(

@@ -10,6 +10,11 @@ from llama_compat.wire.json_fields import encode_json
 OBFUSCATED_SIZE = 32
 """With obfuscation, every delta is filled up to a multiple of as many characters."""
 
+LAST_EVENTS = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+)
+"""The last event of a response. `[DONE]` may follow it, and is none."""
+
 
 class EventWriter:
     """Writes events; each says its type twice and has the next number, from `first` on."""

@@ -50,7 +50,8 @@ def test_only_objects_have_members() -> None:
 
 @pytest.mark.parametrize("usage", [None, [], "many", 3, {"prompt_tokens_details": 3}])
 def test_usage_that_makes_no_sense_is_none(usage: Any) -> None:
-    assert parse_gemini(usage) == Counts(usage).usage() == Usage()
+    assert Counts(usage).usage() == Usage()
+    assert parse_gemini(usage) in (None, Usage())
     assert parse_responses(usage) in (None, Usage())
 
 

@@ -59,6 +59,16 @@ def test_what_is_no_count_is_none_of_a_lines_usage(told: Any) -> None:
     assert stream.usage == Usage(0, 2)
 
 
+def test_what_nobody_counted_is_not_known() -> None:
+    lines = OllamaLines("ollama", to_raw("public"), ("message", "done"))
+    pushed(lines, [encoded({"done": True, "prompt_eval_count": None, "eval_count": None})])
+    events = GeminiEvents("gemini", EventFrame(), 1)
+    pushed(events, [b"data: " + encoded({**FINISHED, "usageMetadata": {}}) + b"\n\n"])
+    for stream in (lines, events):
+        assert stream.complete
+        assert stream.usage is None
+
+
 def test_a_last_line_needs_no_end_and_what_follows_it_is_left_out() -> None:
     stream = OllamaLines("ollama", to_raw("public"), ("message", "done"))
     assert len(pushed(stream, [encoded(LAST)])) == 1
@@ -117,6 +127,7 @@ def test_events_come_whole_wherever_they_are_cut(
         (1, [{"finishReason": "STOP"}], True),
         (1, [{"index": 0, "finishReason": "MAX_TOKENS"}], True),
         (1, [{"index": 0, "finishReason": None}], False),
+        (1, [{"index": 0, "finishReason": "FINISH_REASON_UNSPECIFIED"}], False),
         (1, [{"content": {"parts": [{"text": "finishReason"}]}}], False),
         (2, [{"finishReason": "STOP"}], False),
         (2, [{"finishReason": "STOP"}, {"index": 1, "finishReason": "STOP"}], True),
@@ -186,12 +197,32 @@ def test_an_interaction_says_nothing_before_its_first_step_has_content() -> None
     assert spoken == [False, False, False, True]
 
 
-@pytest.mark.parametrize("status", ["completed", "failed", "cancelled", "incomplete"])
-def test_an_interaction_may_end_with_its_status_alone(status: str) -> None:
+def status_update(status: str) -> bytes:
     update = {"event_type": "interaction.status_update", "interaction_id": "x", "status": status}
+    return b"data: " + encoded(update) + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    "status", ["completed", "failed", "cancelled", "incomplete", "requires_continuation"]
+)
+def test_an_interaction_may_end_with_its_status_alone(status: str) -> None:
     stream = InteractionStream("gemini")
-    pushed(stream, [b"data: " + encoded(update) + b"\n\n"])
+    pushed(stream, [status_update(status)])
     assert stream.complete
+    stream.push(DONE, [])
+    assert stream.ended
+
+
+def test_what_follows_the_last_status_of_an_interaction_is_the_clients() -> None:
+    """Its usage is there."""
+    stream = InteractionStream("gemini")
+    *events, completed = SENT.removesuffix(INTERACTION_DONE).split(b"\n\n")[:-1]
+    pushed(stream, [b"\n\n".join(events) + b"\n\n", status_update("requires_action")])
+    assert not stream.ended
+    out = pushed(stream, [completed + b"\n\n"])
+    assert out == [completed + b"\n\n"]
+    assert stream.ended
+    assert stream.usage == Usage(30, 25, cached_tokens=10, reasoning_tokens=5)
 
 
 @pytest.mark.parametrize(

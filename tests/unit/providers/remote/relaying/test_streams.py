@@ -14,9 +14,11 @@ from llama_compat.dialects.gemini.operations import GENERATE, new_frame
 from llama_compat.dialects.openai.repair import CHAT, TEXT, StreamMender
 from llama_compat.errors import APIError
 from providers.remote.anthropic.relay import MessagesStream
+from providers.remote.gemini.interactions import InteractionStream
 from providers.remote.gemini.relay import GeminiEvents
 from providers.remote.ollama.relay import OllamaLines
 from providers.remote.openai.event_stream import EventStream
+from providers.remote.openai.media_relay import MediaEvents
 from providers.remote.openai.responses_relay import ResponseStream
 from providers.remote.relaying.streams import RelayedStream, stream_reply
 from providers.remote.upstream.exchanges import UpstreamResponse
@@ -54,6 +56,8 @@ WIRES: dict[str, Any] = {
     "responses": lambda: ResponseStream("p", "m"),
     "gemini": lambda: GeminiEvents("p", new_frame(GENERATE), 1),
     "ollama": lambda: OllamaLines("p", MODEL, ("message", "done")),
+    "interactions": lambda: InteractionStream("p"),
+    "transcriptions": lambda: MediaEvents("p", "transcriptions", "m", 1),
 }
 
 
@@ -168,6 +172,51 @@ def test_chunks_that_differ_in_their_text_alone_are_looked_at_until_one_has_some
     for said, spoken in (("", False), ("", False), ("a", True)):
         stream.push(encoded("chat", delta(content=said)), [])
         assert stream.spoken is spoken
+
+
+LAST_OF_ALL: dict[str, Any] = {
+    "chat": {
+        "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    },
+    "text": {**text("a", "stop"), "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
+    "messages": [
+        START,
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ],
+    "responses": {
+        "type": "response.completed",
+        "response": {"id": "r", "usage": {"input_tokens": 3, "output_tokens": 2}},
+    },
+    "gemini": {
+        "candidates": [{"finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 2},
+    },
+    "ollama": {"response": "", "done": True, "prompt_eval_count": 3, "eval_count": 2},
+    "interactions": {
+        "event_type": "interaction.completed",
+        "interaction": {
+            "status": "completed",
+            "usage": {"total_input_tokens": 3, "total_output_tokens": 2},
+        },
+    },
+    "transcriptions": {
+        "type": "transcript.text.done",
+        "text": "a",
+        "usage": {"type": "tokens", "input_tokens": 3, "output_tokens": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_each_tells_that_it_is_whole_and_what_was_counted(wire: str) -> None:
+    stream: RelayedStream = WIRES[wire]()
+    assert (stream.complete, stream.usage) == (False, None)
+    stream.push(encoded(wire, LAST_OF_ALL[wire]), [])
+    assert stream.complete
+    assert stream.usage is not None
+    assert (stream.usage.prompt_tokens, stream.usage.completion_tokens) == (3, 2)
 
 
 async def test_a_reply_begins_with_all_that_came_before_its_content() -> None:

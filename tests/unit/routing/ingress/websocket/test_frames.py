@@ -59,6 +59,13 @@ ERROR = event(
 FAILED = event("response.failed", response={"id": "1", "status": "failed"})
 
 
+async def test_a_response_that_a_vendor_has_cancelled_has_its_end() -> None:
+    client = Client()
+    response = {"id": "1", "status": "cancelled", "output": []}
+    await client.stream(CREATED, event("response.cancelled", response=response))
+    assert client.types == ["response.created", "response.cancelled"]
+
+
 async def test_each_event_is_a_frame() -> None:
     client = Client()
     whole = CREATED + b": keepalive\n\n" + DELTA + COMPLETED
