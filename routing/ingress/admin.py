@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,11 @@ from routing.auth import ADMIN
 from routing.ingress.if_match import IfMatch, version_in
 from routing.page.audited import noted
 from routing.runtime import runtime_of
+from routing.storage.outage import unavailable
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-
-log = logging.getLogger(__name__)
 
 
 class KeyChange(BaseModel):
@@ -120,7 +118,8 @@ async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
             code="no_key_store",
         )
     try:
-        yield access.keeper.store.of_teams(runtime.keys.teams)
+        with unavailable("Stored keys"):
+            yield access.keeper.store.of_teams(runtime.keys.teams)
     except NoSuchKey as error:
         raise APIError(404, str(error), code="key_not_found") from None
     except KeyChanged as error:
@@ -131,11 +130,6 @@ async def _changing(request: Request) -> AsyncGenerator[KeyStore, None]:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise invalid_parameter(name, f"'{name}': {first['msg']}.") from None
-    except StorageError as error:
-        log.error("%s", error)
-        raise APIError(
-            503, "The keys can't be read or changed now; the server's log says why."
-        ) from None
     if request.method != "GET":
         # What was changed is kept; this process may know of it a little later.
         with suppress(StorageError):

@@ -11,7 +11,7 @@ from fastapi import Request as HTTPRequest
 from fastapi.responses import JSONResponse, Response
 
 from llama_compat.dialects.moments import utc_text
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import invalid_parameter
 from llama_compat.exchange import Principal
 from routing.access.keys.store import StoredKey
 from routing.access.limits.memory import CountersAway
@@ -30,6 +30,7 @@ from routing.observability.records.reports import (
 )
 from routing.page.recorded import recorded, storage_of
 from routing.runtime import Runtime, runtime_of
+from routing.storage.outage import unavailable
 from routing.storage.storage import StorageError
 
 if TYPE_CHECKING:
@@ -161,10 +162,8 @@ async def _keys(runtime: Runtime, now: float) -> list[dict[str, Any]]:
     ]
     if runtime.access is None or runtime.access.keeper is None or not runtime.settings.stored_keys:
         return keys
-    try:
+    with unavailable("Stored keys"):
         stored = await runtime.access.keeper.store.list()
-    except StorageError:
-        raise APIError(503, "The keys can't be read now; the server's log says why.") from None
     return keys + [
         {"principal": each.key().principal, "shown": _shown(each, runtime, now)} for each in stored
     ]

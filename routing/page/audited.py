@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import Query, Request
 
-from llama_compat.errors import APIError
 from routing.auth import ADMIN
 from routing.runtime import runtime_of
-from routing.storage.storage import StorageError
+from routing.storage.outage import unavailable
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-
-log = logging.getLogger(__name__)
 
 OPERATOR_HEADER = "x-llama-compat-operator"
 """Of a request under `/admin/`: who asks, by their own word, as all have the same key; in percent
@@ -37,11 +33,8 @@ async def tell_audit(
     the last one of the page before."""
     audit = runtime_of(request).audit
     assert audit is not None
-    try:
+    with unavailable("What was done under `/admin/`"):
         found = await audit.newest(limit, before)
-    except StorageError as error:
-        log.error("%s", error)
-        raise APIError(503, "The audit can't be read now; the server's log says why.") from None
     return {"object": "list", "data": found}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -10,9 +9,8 @@ from fastapi import Request as HTTPRequest
 
 from llama_compat.errors import APIError
 from routing.runtime import Runtime, runtime_of
-from routing.storage.storage import Storage, StorageError
-
-log = logging.getLogger(__name__)
+from routing.storage.outage import unavailable
+from routing.storage.storage import Storage
 
 Told = TypeVar("Told")
 
@@ -37,8 +35,5 @@ async def recorded(request: HTTPRequest, read: Callable[[Storage], Awaitable[Tol
             "This server records no requests: set `server.records: {}` in its template.",
             code="no_records",
         )
-    try:
+    with unavailable("Records"):
         return await read(storage)
-    except StorageError as error:
-        log.error("%s", error)
-        raise APIError(503, "The records can't be read now; the server's log says why.") from None

@@ -84,6 +84,21 @@ async def test_nobody_else_is_told(path: str, tmp_path: Path) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_admin_key")
 
 
+@pytest.mark.parametrize("path", ["access", "keys", "usage", "overview", "audit"])
+async def test_what_cant_be_read_is_said_in_the_log_too(
+    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started(tmp_path) as app, client_of(app) as client:
+        assert (await client.get("/admin/audit", headers=ADMIN)).status_code == 200
+        (tmp_path / "operations.sqlite").unlink()
+        (tmp_path / "operations.sqlite").mkdir()
+        caplog.clear()
+        refused = await client.get(f"/admin/{path}", headers=ADMIN)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_unavailable")
+    assert "can't be used now; the server's log says why" in refused.json()["error"]["message"]
+    assert any("can't be used: sqlite:" in each for each in caplog.messages)
+
+
 async def test_two_who_change_a_key_do_not_lose_what_the_other_did(tmp_path: Path) -> None:
     async with started(tmp_path) as app, client_of(app) as client:
         made = (await client.post("/admin/keys", json={"name": "made"}, headers=ADMIN)).json()
