@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llama_compat.types import (
@@ -20,6 +20,25 @@ SAMPLING_DEFAULTS = {
     "repetition_penalty": 1.0,
 }
 """What counts where nobody says anything, by OpenAI's names."""
+
+_OF_EVERY_CHAT = (
+    "max_completion_tokens",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "response_format",
+    "tool_choice",
+    "tools",
+)
+
+
+def rendered_parameters(names: Iterable[str], *more: str) -> frozenset[str]:
+    """OpenAI's names of all that a vendor's chat has words for.
+
+    Args:
+        names: those of how tokens are chosen, as for `sampling_members`.
+        more: others that not every chat has.
+    """
+    return frozenset({*names, *_OF_EVERY_CHAT, *more})
 
 
 def sampling_members(sampling: SamplingParams, names: Mapping[str, str]) -> dict[str, Any]:

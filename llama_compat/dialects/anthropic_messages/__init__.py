@@ -30,6 +30,7 @@ from llama_compat.dialects.anthropic_messages.replies import (
 )
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
+    RENDERED_PARAMETERS,
     RenderedRequest,
     Thinking,
     dropping_unbound,
@@ -42,6 +43,7 @@ from llama_compat.dialects.anthropic_messages.seals import FAMILY
 __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
+    "RENDERED_PARAMETERS",
     "RenderedRequest",
     "StreamParser",
     "StreamRenderer",

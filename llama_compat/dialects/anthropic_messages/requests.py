@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
-from llama_compat.dialects.sampling import sampling_members
+from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
@@ -322,6 +322,9 @@ _SAMPLING = {
     "stop": "stop_sequences",
 }
 """Its words for OpenAI's, but for those that are said elsewhere."""
+
+RENDERED_PARAMETERS = rendered_parameters(_SAMPLING, "max_tokens")
+"""What `render_request` has words for."""
 
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 

@@ -27,6 +27,7 @@ from llama_compat.dialects.bedrock_converse.replies import (
     parse_token_count,
 )
 from llama_compat.dialects.bedrock_converse.requests import (
+    RENDERED_PARAMETERS,
     Extras,
     render_count_request,
     render_request,
@@ -34,6 +35,7 @@ from llama_compat.dialects.bedrock_converse.requests import (
 )
 
 __all__ = [
+    "RENDERED_PARAMETERS",
     "Extras",
     "ModelFamily",
     "StreamParser",

@@ -23,7 +23,12 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
-from llama_compat.dialects.sampling import blank_stop, sampling_members, too_warm
+from llama_compat.dialects.sampling import (
+    blank_stop,
+    rendered_parameters,
+    sampling_members,
+    too_warm,
+)
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import json_beside_tools, thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
@@ -133,6 +138,9 @@ _SAMPLING = {
     "stop": "stopSequences",
 }
 """Its words for OpenAI's, but for those that are said elsewhere."""
+
+RENDERED_PARAMETERS = rendered_parameters(_SAMPLING, "top_k")
+"""What `render_request` has words for."""
 
 _COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 

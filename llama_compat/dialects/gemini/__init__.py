@@ -22,6 +22,7 @@ from llama_compat.dialects.gemini.models import (
 )
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply, parse_token_count
 from llama_compat.dialects.gemini.requests import (
+    RENDERED_PARAMETERS,
     render_count_request,
     render_request,
     render_vertex_count_request,
@@ -31,6 +32,7 @@ from llama_compat.dialects.gemini.seals import FAMILY, parse_seal, render_seal
 
 __all__ = [
     "FAMILY",
+    "RENDERED_PARAMETERS",
     "StreamParser",
     "model_path",
     "parse_embeddings",

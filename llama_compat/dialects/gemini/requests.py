@@ -8,7 +8,7 @@ from typing import Any
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
-from llama_compat.dialects.sampling import sampling_members
+from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.audio import without_audio
 from llama_compat.media.images import images_in, parse_data_url
@@ -305,6 +305,11 @@ _SAMPLING = {
     "seed": "seed",
 }
 """Its words for OpenAI's, but for those that are said elsewhere."""
+
+RENDERED_PARAMETERS = rendered_parameters(
+    _SAMPLING, "frequency_penalty", "logprobs", "presence_penalty", "top_logprobs"
+)
+"""What `render_request` has words for."""
 
 
 def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:

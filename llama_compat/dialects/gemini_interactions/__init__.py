@@ -14,9 +14,9 @@ What the two vocabularies don't share:
 """
 
 from llama_compat.dialects.gemini_interactions.replies import StreamParser, parse_reply
-from llama_compat.dialects.gemini_interactions.requests import render_request
+from llama_compat.dialects.gemini_interactions.requests import RENDERED_PARAMETERS, render_request
 
 REVISION = "2026-05-20"
 """The revision of the wire, as the header `Api-Revision` names it."""
 
-__all__ = ["REVISION", "StreamParser", "parse_reply", "render_request"]
+__all__ = ["RENDERED_PARAMETERS", "REVISION", "StreamParser", "parse_reply", "render_request"]

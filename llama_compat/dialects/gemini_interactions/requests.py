@@ -12,7 +12,7 @@ from typing import Any
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
-from llama_compat.dialects.sampling import sampling_members
+from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.media.images import parse_data_url
 from llama_compat.tools.calls import arguments_object
@@ -205,6 +205,9 @@ _SAMPLING = {
     "seed": "seed",
 }
 """Its words for OpenAI's, but for those that are said elsewhere."""
+
+RENDERED_PARAMETERS = rendered_parameters(_SAMPLING)
+"""What `render_request` has words for."""
 
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 

@@ -16,10 +16,11 @@ from llama_compat.dialects.ollama.messages import parse_messages, render_message
 from llama_compat.dialects.ollama.models import parse_models
 from llama_compat.dialects.ollama.options import THINK
 from llama_compat.dialects.ollama.replies import DONE_REASONS, StreamParser
-from llama_compat.dialects.ollama.requests import render_request
+from llama_compat.dialects.ollama.requests import RENDERED_PARAMETERS, render_request
 
 __all__ = [
     "DONE_REASONS",
+    "RENDERED_PARAMETERS",
     "THINK",
     "StreamParser",
     "parse_embeddings",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling, render_sampling
+from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
+from llama_compat.dialects.sampling import sampling_members
 from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ResponseFormat, SamplingParams
@@ -41,8 +42,8 @@ OPTIONS = {
 }
 """OpenAI's names of the options."""
 
-_OPTION_NAMES = {"repetition_penalty": "repeat_penalty"}
-"""Options that Ollama calls something else than everybody."""
+_OPTION_NAMES = {name: option for option, name in OPTIONS.items()}
+"""The other way round."""
 
 _INTEGERS = frozenset({"num_predict", "seed", "top_k"})
 """Clients write them as `40.0` too."""
@@ -207,10 +208,7 @@ def parse_think(value: Any) -> str | None:
 
 def render_options(sampling: SamplingParams, context_length: int | None) -> dict[str, Any]:
     """The `options` that say `sampling`; what nobody set is left out."""
-    options = {
-        _OPTION_NAMES.get(name, name): value
-        for name, value in render_sampling(sampling, max_tokens_name="num_predict").items()
-    }
+    options = sampling_members(sampling, _OPTION_NAMES)
     if context_length is not None:
         options["num_ctx"] = context_length
     return options

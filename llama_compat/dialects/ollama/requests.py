@@ -6,10 +6,17 @@ from typing import Any
 
 from llama_compat.dialects.ollama.messages import render_messages
 from llama_compat.dialects.ollama.options import render_format, render_options, render_think
+from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS
+from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, ToolDefinition
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
+
+RENDERED_PARAMETERS = rendered_parameters(
+    SAMPLING_PARAMETERS - {"logit_bias"}, "logprobs", "top_logprobs"
+)
+"""What `render_request` has words for."""
 
 
 def render_request(

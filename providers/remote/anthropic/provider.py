@@ -97,21 +97,7 @@ class AnthropicMessagesProvider(
     config: AnthropicMessagesConfig
     relays = _PATHS.keys()
 
-    parameters = frozenset(
-        {
-            "max_completion_tokens",
-            "max_tokens",
-            "parallel_tool_calls",
-            "reasoning_effort",
-            "response_format",
-            "stop",
-            "temperature",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_p",
-        }
-    )
+    parameters = anthropic_messages.RENDERED_PARAMETERS
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

@@ -82,21 +82,7 @@ class BedrockConverseProvider(
     Config: ClassVar[type[ProviderConfig]] = BedrockConverseConfig
     config: BedrockConverseConfig
 
-    parameters = frozenset(
-        {
-            "max_completion_tokens",
-            "max_tokens",
-            "parallel_tool_calls",
-            "reasoning_effort",
-            "response_format",
-            "stop",
-            "temperature",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_p",
-        }
-    )
+    parameters = bedrock_converse.RENDERED_PARAMETERS
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

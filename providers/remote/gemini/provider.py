@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import structs
 from pydantic import AfterValidator, Field
 
-from llama_compat.dialects import gemini
+from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -59,12 +59,6 @@ class GeminiConfig(ImageFetchingConfig):
     the core line are in Interactions alone."""
 
 
-_NOT_IN_INTERACTIONS = frozenset(
-    {"frequency_penalty", "logprobs", "presence_penalty", "top_k", "top_logprobs"}
-)
-"""What generateContent has a word for and Interactions has none."""
-
-
 class GeminiProvider(
     ChatOnlyMixin,
     OpenAICompletionUnsupportedMixin,
@@ -77,26 +71,7 @@ class GeminiProvider(
     Config: ClassVar[type[ProviderConfig]] = GeminiConfig
     config: GeminiConfig
 
-    parameters = frozenset(
-        {
-            "frequency_penalty",
-            "logprobs",
-            "max_completion_tokens",
-            "max_tokens",
-            "parallel_tool_calls",
-            "presence_penalty",
-            "reasoning_effort",
-            "response_format",
-            "seed",
-            "stop",
-            "temperature",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_logprobs",
-            "top_p",
-        }
-    )
+    parameters = gemini.RENDERED_PARAMETERS
     embedding_parameters = frozenset({"dimensions"})
     relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
 
@@ -107,7 +82,7 @@ class GeminiProvider(
         apis = self.config.apis
         self._by_interactions = apis[0] == "interactions"
         if self._by_interactions:
-            self.parameters = self.parameters - _NOT_IN_INTERACTIONS
+            self.parameters = self.parameters & gemini_interactions.RENDERED_PARAMETERS
         if interactions.WIRE not in apis:
             self.relays = gemini_relay.METHODS.keys()
         elif "generate_content" not in apis:

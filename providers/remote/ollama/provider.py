@@ -47,27 +47,7 @@ class OllamaProvider(
     Config: ClassVar[type[ProviderConfig]] = OllamaConfig
     config: OllamaConfig
 
-    parameters = frozenset(
-        {
-            "frequency_penalty",
-            "logprobs",
-            "max_completion_tokens",
-            "max_tokens",
-            "parallel_tool_calls",
-            "presence_penalty",
-            "reasoning_effort",
-            "repetition_penalty",
-            "response_format",
-            "seed",
-            "stop",
-            "temperature",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_logprobs",
-            "top_p",
-        }
-    )
+    parameters = ollama.RENDERED_PARAMETERS
     embedding_parameters = frozenset({"dimensions"})
     relays = ollama_relay.PATHS.keys()
 

@@ -15,6 +15,7 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
+from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
 from llama_compat.media.images import images_in
@@ -273,18 +274,8 @@ def parse_response_format(value: Any) -> ResponseFormat | None:
 # --------------------------------------------------------------------------------------------------
 
 
-RENDERED_PARAMETERS = frozenset(
-    {
-        *SAMPLING_PARAMETERS,
-        "logprobs",
-        "parallel_tool_calls",
-        "reasoning_effort",
-        "response_format",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "verbosity",
-    }
+RENDERED_PARAMETERS = rendered_parameters(
+    SAMPLING_PARAMETERS, "logprobs", "top_logprobs", "verbosity"
 )
 """What `render_request` has words for."""
 
