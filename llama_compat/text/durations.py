@@ -13,14 +13,15 @@ _UNITS = {
     "m": 60.0,
     "h": 3600.0,
     "d": 86400.0,
+    "w": 7 * 86400.0,
 }
-_WHOLE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:[nuµm]s|[smhd]))+")
-_PART = re.compile(r"([\d.]+)([nuµm]s|[smhd])")
+_WHOLE = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:[nuµm]s|[smhdw]))+")
+_PART = re.compile(r"([\d.]+)([nuµm]s|[smhdw])")
 
 
 def seconds_of(text: str) -> float:
-    """The seconds that `text` stands for: numbers with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`
-    behind them.
+    """The seconds that `text` stands for: numbers with `ns`, `us`, `ms`, `s`, `m`, `h`, `d`
+    or `w` behind them.
 
     Raises:
         ValueError: it is something else.

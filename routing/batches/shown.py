@@ -14,7 +14,7 @@ from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
 def estimated_end(job: Job, now: float) -> float | None:
     """When a batch will have been done, if it goes on as it has so far, in seconds since 1970; None
     where nothing tells."""
-    done = job.completed + job.failed + job.elsewhere
+    done = job.good + job.failed
     if job.status != "in_progress" or job.begun is None or not done:
         return None
     return now + (now - job.begun) / done * (job.total - done)
@@ -59,7 +59,7 @@ def openai_batch(job: Job, now: float) -> dict[str, Any]:
         "cancelled_at": ended("cancelled"),
         "request_counts": {
             "total": job.total,
-            "completed": job.completed + job.elsewhere,
+            "completed": job.good,
             "failed": job.failed,
         },
         "metadata": msgspec.json.decode(job.metadata),
@@ -85,14 +85,14 @@ def message_batch(job: Job, results_url: str) -> dict[str, Any]:
     if job.status == "cancelling" and job.reason != AS_EXPIRED:
         status = "canceling"
     expired = job.undone if job.status == "expired" else 0
-    done = job.completed + job.failed + job.undone
+    done = job.good + job.failed + job.undone
     return {
         "id": job.id,
         "type": "message_batch",
         "processing_status": status,
         "request_counts": {
-            "processing": 0 if has_ended else job.total - done - job.elsewhere,
-            "succeeded": job.completed + job.elsewhere,
+            "processing": 0 if has_ended else job.total - done,
+            "succeeded": job.good,
             "errored": job.failed,
             "canceled": job.undone - expired,
             "expired": expired,

@@ -16,6 +16,7 @@ import typer
 
 from routing.cli import completion, pulling
 from routing.cli.commands import app as main_app
+from routing.cli.storages import StorageOption, storage_address
 from routing.cli.terminal import fail, load, print_, table
 
 if TYPE_CHECKING:  # commands import what they need when they run
@@ -46,14 +47,6 @@ BatchTemplate = Annotated[
         show_default=False,
     ),
 ]
-BatchStorage = Annotated[
-    str | None,
-    typer.Option(
-        "--storage",
-        metavar="ADDRESS",
-        help="The storage itself, sqlite:PATH or postgres://...; without both, the usual file.",
-    ),
-]
 BatchName = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
 
@@ -61,7 +54,7 @@ BatchName = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")
 def list_(
     limit: Annotated[int, typer.Option(min=1, help="So many, the newest first.")] = 20,
     template: BatchTemplate = None,
-    storage: BatchStorage = None,
+    storage: StorageOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show batches of all keys: how far they have come, and what they have cost."""
@@ -92,12 +85,11 @@ def _row(job: Job, now: float) -> Sequence[str]:
 
     end = job.ended or estimated_end(job, now)
     ends = "" if end is None else time.strftime("%m-%d %H:%M:%S", time.localtime(end))
-    done = job.completed + job.failed
     return (
         job.id,
         job.owner,
         job.status,
-        f"{done:,}/{job.total:,}",
+        f"{job.good + job.failed:,}/{job.total:,}",
         f"{job.failed:,}" if job.failed else "",
         _cost(job),
         ends if job.ended else f"~{ends}" if ends else "",
@@ -116,7 +108,7 @@ def watch(
         str | None, typer.Argument(metavar="BATCH", help="A batch's id; by default all that run.")
     ] = None,
     template: BatchTemplate = None,
-    storage: BatchStorage = None,
+    storage: StorageOption = None,
 ) -> None:
     """Show progress bars until the batches have ended."""
 
@@ -147,7 +139,7 @@ def watch(
 
 
 @app.command()
-def cancel(batch: BatchName, template: BatchTemplate = None, storage: BatchStorage = None) -> None:
+def cancel(batch: BatchName, template: BatchTemplate = None, storage: StorageOption = None) -> None:
     """End a batch. What was answered is kept. Running servers know within a second."""
     from routing.batches.journal.rows import AS_CANCELLED
 
@@ -252,7 +244,7 @@ def _bars() -> Bars:
 
 
 def _show(bars: Bars, task: Any, job: Job) -> None:
-    done = job.completed + job.failed + job.undone
+    done = job.good + job.failed + job.undone
     known = job.total if job.begun is not None or job.ended is not None else None
     bars.update(task, total=known, completed=done, cost=_cost(job))
 
@@ -261,14 +253,11 @@ def _with_journal(
     template: str | None, storage: str | None, work: Callable[[Journal], Awaitable[Found]]
 ) -> Found:
     """What `work` finds in the journal of a storage; or what went wrong, and the end."""
-    from llama_compat.distribution import default_storage
     from routing.batches.journal.journal import Journal
     from routing.batches.tables import MIGRATIONS
     from routing.storage.storage import StorageError, open_storage
 
-    address = storage or default_storage().get_secret_value()
-    if storage is None and template is not None:
-        address = load(template).server.storage.get_secret_value()
+    address, _ = storage_address(template, storage)
 
     async def run() -> Found:
         opened = open_storage(address, [MIGRATIONS])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from routing.cli.terminal import fail, load, print_, table
+from llama_compat.text.durations import seconds_of
+from routing.cli.storages import StorageOption, storage_address
+from routing.cli.terminal import fail, print_, table
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -31,13 +33,6 @@ Template = Annotated[
         metavar="TEMPLATE",
         help="The template whose `server.storage` has the keys.",
         show_default=False,
-    ),
-]
-StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="The storage itself, sqlite:PATH or postgres://...; without both, the usual file.",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, its prefix or its name.")]
@@ -276,17 +271,11 @@ def _with_store(
     """What `work` finds in the `KeyStore`; or what went wrong, and the end."""
     from pydantic import ValidationError
 
-    from llama_compat.distribution import default_storage
     from routing.access.keys.store import KEYS, KeyRefused, KeyStore, NoSuchKey
     from routing.storage.storage import StorageError, open_storage
 
-    address = storage or default_storage().get_secret_value()
-    teams = None
-    if template is not None:
-        distribution = load(template)
-        teams = {each.id for each in distribution.teams}
-        if storage is None:
-            address = distribution.server.storage.get_secret_value()
+    address, distribution = storage_address(template, storage)
+    teams = None if distribution is None else {each.id for each in distribution.teams}
 
     async def run() -> Found:
         opened = open_storage(address, [KEYS])
@@ -333,16 +322,13 @@ def _limits_of(grant: KeyGrant) -> Sequence[str]:
     return words
 
 
-_SPAN = re.compile(r"(\d{1,6})([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def _time_of(text: str | None) -> datetime | None:
     if text is None:
         return None
-    if match := _SPAN.fullmatch(text):
+    with suppress(ValueError):
+        seconds = seconds_of(text)
         try:
-            return datetime.now(UTC) + timedelta(**{_UNITS[match[2]]: int(match[1])})
+            return datetime.now(UTC) + timedelta(seconds=seconds)
         except OverflowError:
             fail(
                 f"--expires: in '{text}' is after the year 9999. Leave it out for a key that stays."

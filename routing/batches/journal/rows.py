@@ -67,6 +67,11 @@ class Job(Struct, frozen=True):
     errors: bytes | None = None
     elsewhere: int = 0
 
+    @property
+    def good(self) -> int:
+        """Lines that were answered: here, or by vendors, as far as they tell."""
+        return self.completed + self.elsewhere
+
 
 JOB_COLUMNS = Job.__struct_fields__
 

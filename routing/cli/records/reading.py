@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from routing.cli.terminal import fail, load
+from routing.cli.storages import storage_address
+from routing.cli.terminal import fail
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from llama_compat.exchange import Principal
@@ -123,16 +124,11 @@ def read(
 ) -> Found:
     """What `work` finds in the storage of a template, or in another that is named; or why that
     can't be read, and the end."""
-    from llama_compat.distribution import default_storage
     from routing.access.keys.store import KEYS
     from routing.observability.records.record import MIGRATIONS
     from routing.storage.storage import StorageError, open_storage
 
-    distribution = None if template is None else load(template)
-    if address is None:
-        settings = distribution.server if distribution is not None else None
-        secret = settings.storage if settings is not None else default_storage()
-        address = secret.get_secret_value()
+    address, distribution = storage_address(template, address)
     if address.startswith("sqlite:"):
         path = Path(address.removeprefix("sqlite:")).expanduser()
         if not path.exists():

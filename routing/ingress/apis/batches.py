@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.text.durations import seconds_of
 from llama_compat.wire.json_fields import JSONFields, from_raw
 from routing.batches.files import EXPIRES_SECONDS, FileStore, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
@@ -34,9 +34,6 @@ BatchLimit = Annotated[int, Query(ge=1, le=100)]
 LONGEST_WINDOW_SECONDS = 30 * 86400
 MAX_METADATA = 16
 """Members of `metadata`."""
-
-_WINDOW = re.compile(r"([1-9][0-9]{0,6})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def worker_of(request: Request) -> BatchWorker:
@@ -134,7 +131,7 @@ async def _ordered(fields: JSONFields, owner: str, files: FileStore) -> Job:
         msgspec.json.encode(parse_metadata(values.get("metadata"))),
         _output_seconds(values.get("output_expires_after")),
         now,
-        now + seconds_of(window),
+        now + window_seconds(window),
     )
 
 
@@ -156,14 +153,16 @@ def _text(values: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def seconds_of(window: str) -> int:
+def window_seconds(window: str) -> float:
     """How long a completion window is.
 
     Raises:
         APIError: 400, it is none.
     """
-    match = _WINDOW.fullmatch(window)
-    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    try:
+        seconds = seconds_of(window)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds <= LONGEST_WINDOW_SECONDS:
         raise invalid_parameter(
             "completion_window",

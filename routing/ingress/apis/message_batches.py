@@ -23,7 +23,7 @@ from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
 from routing.batches.shown import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
 from routing.ingress.answer import request_id_of
-from routing.ingress.apis.batches import found_job, page_of_jobs, seconds_of, worker_of
+from routing.ingress.apis.batches import found_job, page_of_jobs, window_seconds, worker_of
 from routing.ingress.apis.files import streamed
 from routing.ingress.apis.json_body import body_of
 from routing.storage.pages import cursor_of
@@ -162,7 +162,7 @@ async def create_message_batch(request: Request) -> Response:
         b"null",
         KEPT_SECONDS,
         now,
-        now + seconds_of(WINDOW),
+        now + window_seconds(WINDOW),
         total=len(lines),
     )
     with unavailable():

@@ -9,7 +9,15 @@ from llama_compat.text.durations import seconds_of
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5h", 5400), ("200ms", 0.2), ("2d", 172800)],
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("200ms", 0.2),
+        ("2d", 172800),
+        ("2w", 1209600),
+    ],
 )
 def test_a_time(text: str, seconds: float) -> None:
     assert seconds_of(text) == pytest.approx(seconds)

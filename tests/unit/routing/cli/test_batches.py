@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from routing.batches.journal.journal import Journal
@@ -177,6 +178,17 @@ def test_batches_are_listed_and_cancelled(tmp_path: Path) -> None:
         refused = run("batches", "cancel", name, "--storage", address)
         assert refused.exit_code == 1
         assert told in refused.output
+
+
+def test_lines_that_vendors_have_answered_count(tmp_path: Path) -> None:
+    """As they do in the API."""
+    address = f"sqlite:{tmp_path / 'operations.sqlite'}"
+    at_vendor = replace(job("batch_open", "in_progress"), total=9, failed=1, elsewhere=4)
+    kept(address, [at_vendor])
+    listed = run("batches", "list", "--storage", address)
+    assert "5/9" in listed.output
+    shown = json.loads(run("batches", "list", "--storage", address, "--json").output)
+    assert shown[0]["request_counts"] == {"total": 9, "completed": 4, "failed": 1}
 
 
 def test_where_nothing_is_done_watching_says_so(tmp_path: Path) -> None:
