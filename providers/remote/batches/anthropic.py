@@ -16,6 +16,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from providers.remote.batches.base import (
+    MAX_PAGES,
+    PAGE,
+    SKEW_SECONDS,
     FoundBatch,
     InputEnvelope,
     LineAnswer,
@@ -30,12 +33,6 @@ from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.vendor_errors import STATUS_BY_TYPE
 
 PATH = "/v1/messages/batches"
-
-PAGE = 100
-MAX_PAGES = 100
-
-SKEW_SECONDS = 3600.0
-"""Batches that are older than an order by so much, by the vendor's clock, are none of it."""
 
 _HEADERS = ("anthropic-version", "anthropic-beta")
 

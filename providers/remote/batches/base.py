@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -17,6 +17,13 @@ from providers.remote.upstream.exchanges import Upstream
 from providers.remote.upstream.vendor_errors import no_json
 
 Said = TypeVar("Said")
+
+PAGE = 100
+MAX_PAGES = 100
+"""So many pages of a vendor's list are looked through for a batch that may be there."""
+
+SKEW_SECONDS = 3600.0
+"""Batches that are older than an order by so much, by the vendor's clock, are none of it."""
 
 MAX_SAID_BYTES = 16 * 1024 * 1024
 """Of what a vendor says of a batch, or of a page of them, so much is read."""
@@ -224,7 +231,7 @@ class VendorBatches(ABC):
         """Remove what the vendor need not keep any more.
 
         Raises:
-            APIError: it does.
+            APIError: it keeps some of it.
         """
 
     # For those that are one -----------------------------------------------------------------------
@@ -263,6 +270,23 @@ class VendorBatches(ABC):
         ):
             async for chunk in chunks:
                 yield chunk
+
+    async def remove(self, paths: Iterable[str], *, base_url: str | None = None) -> None:
+        """Have what is at each of these paths be there no more, whatever comes of the others.
+
+        Raises:
+            APIError: some of it stays.
+        """
+        stays: APIError | None = None
+        for path in paths:
+            try:
+                async with self.upstream.delete(path, base_url=base_url) as response:
+                    await response.read()
+            except APIError as error:
+                if not is_gone(error):
+                    stays = stays or error
+        if stays is not None:
+            raise stays
 
 
 def line_of(line: bytes, decoder: msgspec.json.Decoder[Said]) -> Said:

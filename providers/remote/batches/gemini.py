@@ -19,6 +19,8 @@ from msgspec import Raw, Struct
 from llama_compat.errors import upstream_error
 from llama_compat.wire.json_fields import encode_json
 from providers.remote.batches.base import (
+    MAX_PAGES,
+    PAGE,
     FoundBatch,
     InputEnvelope,
     LineAnswer,
@@ -33,9 +35,6 @@ from providers.remote.batches.base import (
 )
 from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.exchanges import Upstream
-
-PAGE = 100
-MAX_PAGES = 100
 
 _GENERATE = re.compile(r"/(models/[^/:]+):generateContent")
 
@@ -202,9 +201,7 @@ class GeminiBatches(VendorBatches):
         return LineAnswer(said.key, status, bytes(body))
 
     async def clean(self, order: Order, batch: VendorBatch | None) -> None:
-        for each in files_of(order, batch):
-            async with self.upstream.delete(f"/{quote(each)}") as response:
-                await response.read()
+        await self.remove([f"/{quote(each)}" for each in files_of(order, batch)])
 
 
 def _shown(operation: _Operation) -> VendorBatch:

@@ -17,6 +17,9 @@ from msgspec import Raw, Struct
 
 from llama_compat.wire.json_fields import encode_json
 from providers.remote.batches.base import (
+    MAX_PAGES,
+    PAGE,
+    SKEW_SECONDS,
     FoundBatch,
     InputEnvelope,
     LineAnswer,
@@ -38,13 +41,6 @@ OURS = "llama_compat"
 
 WINDOW = "24h"
 """All of them take it."""
-
-PAGE = 100
-MAX_PAGES = 100
-"""So many pages of a vendor's list are looked through for a batch that may be there."""
-
-SKEW_SECONDS = 3600.0
-"""Batches that are older than an order by so much, by the vendor's clock, are none of it."""
 
 _DEPLOYMENT = re.compile(r"^/openai/(deployments/[^/]+|v1)(?=/)")
 """How Azure's paths begin."""
@@ -236,10 +232,9 @@ class OpenAIBatches(VendorBatches):
         return LineAnswer(result.custom_id, status, bytes(encode_json({"error": told})))
 
     async def clean(self, order: Order, batch: VendorBatch | None) -> None:
-        for each in files_of(order, batch):
-            path = f"{self._row.files}/{quote(each, safe='')}"
-            async with self.upstream.delete(path, base_url=self._base_url) as response:
-                await response.read()
+        files = files_of(order, batch)
+        paths = [f"{self._row.files}/{quote(each, safe='')}" for each in files]
+        await self.remove(paths, base_url=self._base_url)
 
 
 def _is(job: _Job, order: Order) -> bool:

@@ -443,8 +443,7 @@ class OrderRun:
         try:
             await api.clean(self.order.order, self._vendors)
         except APIError as error:
-            if not is_gone(error):
-                log.warning("order %s: its files stay there: %s", self.order.id, error.message)
+            log.warning("order %s: its files stay there: %s", self.order.id, error.message)
 
     async def _finish(self) -> bool:
         """Leave nothing of it, neither there nor here."""

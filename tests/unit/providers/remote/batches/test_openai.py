@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from providers.remote.batches.base import Order, VendorProblem, VendorStatus
-from providers.remote.batches.openai import SKEW_SECONDS, OpenAIBatches, _Job, _older, _shown
+from providers.remote.batches.base import SKEW_SECONDS, Order, VendorProblem, VendorStatus
+from providers.remote.batches.openai import OpenAIBatches, _Job, _older, _shown
 from providers.remote.batches.rows import AZURES, MISTRALS, OPENAIS, TOGETHERS, BatchRow
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import Unsent
