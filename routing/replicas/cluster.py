@@ -13,6 +13,7 @@ from llama_compat.distribution import ScaleSettings
 from llama_compat.errors import APIError
 from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
+from providers.followers import Followers
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.exchanges import Upstream
 from providers.requirements import require
@@ -63,7 +64,7 @@ class ReplicaCluster:
         self._holders: dict[str, int] = {}
         self._deployed_at: dict[str, float] = {}
         self._made_here: set[str] = set()
-        self._tell: dict[int, Callable[[], None]] = {}
+        self._followers: Followers[[]] = Followers("replicas")
         self._following: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
         self._looked = asyncio.Condition()
@@ -200,13 +201,7 @@ class ReplicaCluster:
 
     def when_moved(self, tell: Callable[[], None]) -> Callable[[], None]:
         """Have `tell` called whenever replicas came or went, until what is returned is called."""
-        key = max(self._tell, default=0) + 1
-        self._tell[key] = tell
-
-        def leave() -> None:
-            self._tell.pop(key, None)
-
-        return leave
+        return self._followers.add(tell)
 
     async def _follow(self) -> None:
         assert self._api is not None
@@ -232,8 +227,7 @@ class ReplicaCluster:
         before = {name: self._places(name) for name in self._wanted}
         self.is_away, self._known = False, states
         if before != {name: self._places(name) for name in self._wanted}:
-            for tell in list(self._tell.values()):
-                tell()
+            self._followers.tell()
 
     def _places(self, name: str) -> Sequence[str]:
         state = self._known.get(name)

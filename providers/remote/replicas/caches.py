@@ -14,6 +14,7 @@ from llama_compat.errors import APIError
 from llama_compat.going_on import going_on
 from llama_compat.prefixes.held import CacheNews
 from providers.base import TellOfCache
+from providers.followers import Followers
 
 SOONEST_SECONDS = 0.25
 """So long changes gather before they are asked for."""
@@ -67,25 +68,20 @@ class ReplicaCaches:
         self._places = places
         self._ask = ask
         self._known: dict[Place, _Known] = {}
-        self._tell: dict[int, TellOfCache] = {}
+        self._followers: Followers[[str, str, CacheNews]] = Followers("caches of replicas")
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._soonest = SOONEST_SECONDS
 
     def follow(self, tell: TellOfCache) -> Callable[[], None]:
         """As `Provider.follow_caches`."""
-        key = max(self._tell, default=0) + 1
-        self._tell[key] = tell
+        leave = self._followers.add(tell)
         self._known.clear()  # who is new is told all there is, and who is not hears it again
         if self._task is None:
             self._task = asyncio.create_task(
                 going_on("caches of replicas", self._run), name="caches of replicas"
             )
         self._wake.set()
-
-        def leave() -> None:
-            self._tell.pop(key, None)
-
         return leave
 
     def used(self, place: Place) -> None:
@@ -98,7 +94,7 @@ class ReplicaCaches:
 
     async def stop(self) -> None:
         """Ask no more."""
-        self._tell.clear()
+        self._followers.clear()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -109,7 +105,7 @@ class ReplicaCaches:
         clock = asyncio.get_running_loop().time
         while True:
             self._wake.clear()
-            there = list(self._places()) if self._tell else []
+            there = list(self._places()) if self._followers else []
             self._soonest = max(SOONEST_SECONDS, len(there) / MOST_A_SECOND)
             self._known = {each: self._known.get(each) or _Known() for each in there}
             now = clock()
@@ -137,6 +133,5 @@ class ReplicaCaches:
             longer = min(2 * known.pause, LATEST_SECONDS)
             known.pause = self._soonest if is_new else max(longer, self._soonest)
             if is_new:
-                for tell in list(self._tell.values()):
-                    tell(*place, news)
+                self._followers.tell(*place, news)
         known.due = asyncio.get_running_loop().time() + known.pause

@@ -16,9 +16,11 @@ from llama_compat.exchange import Call, Reply, Target
 from llama_compat.going_on import going_on
 from llama_compat.off_loop import off_loop
 from llama_compat.prefixes.chain import Chain, chain_of
+from llama_compat.prefixes.held import CacheNews
 from llama_compat.prefixes.marks import Marks, marks_of
 from llama_compat.wire.json_fields import encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel, TellOfCache
+from providers.followers import Followers
 from providers.remote.openai.provider import RemoteOpenAIProvider
 from providers.remote.openai.vendors import Vendor
 from providers.remote.relaying.json_objects import read_object
@@ -77,7 +79,7 @@ class VLLMProvider(RemoteOpenAIProvider):
     ) -> None:
         super().__init__(provider_id, config, models, vendor=vendor)
         self._cache = ServerCache()
-        self._tell: dict[int, TellOfCache] = {}
+        self._followers: Followers[[str, str, CacheNews]] = Followers(f"KV cache of {self.id}")
         self._told = "", 0
         self._asked: deque[_Asked] = deque(maxlen=MOST_ASKED)
         self._came = asyncio.Event()
@@ -116,14 +118,9 @@ class VLLMProvider(RemoteOpenAIProvider):
         """Have `tell` called with what the server's cache holds."""
         if self.config.kv_events is None:
             return lambda: None
-        key = max(self._tell, default=0) + 1
-        self._tell[key] = tell
+        leave = self._followers.add(tell)
         self._told = "", 0  # who is new is told all there is, and who is not hears it again
         self._changed.set()
-
-        def leave() -> None:
-            self._tell.pop(key, None)
-
         return leave
 
     def relay(self, call: Call, target: Target) -> Coroutine[Any, Any, Reply]:
@@ -132,7 +129,7 @@ class VLLMProvider(RemoteOpenAIProvider):
         Raises:
             APIError: as every vendor's.
         """
-        if self._tell and call.operation.name in _MEMBERS and call.extent.prompts == 1:
+        if self._followers and call.operation.name in _MEMBERS and call.extent.prompts == 1:
             self._ask(call, target)
         return super().relay(call, target)
 
@@ -198,12 +195,11 @@ class VLLMProvider(RemoteOpenAIProvider):
             await asyncio.sleep(TELL_SECONDS)
             self._changed.clear()
             news = self._cache.held.news(*self._told)
-            if not self._tell or (news.log, news.number) == self._told:
+            if not self._followers or (news.log, news.number) == self._told:
                 continue
             self._told = news.log, news.number
-            for tell in list(self._tell.values()):
-                for model in self.models:
-                    tell(model.name, "", news)
+            for model in self.models:
+                self._followers.tell(model.name, "", news)
 
 
 class _Tokenized(msgspec.Struct):

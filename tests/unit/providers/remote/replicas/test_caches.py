@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from llama_compat import going_on
 from llama_compat.errors import APIError
 from llama_compat.prefixes.held import CacheNews, HeldPrompts, blocks_in
 from providers.remote.replicas import caches as module
@@ -171,10 +170,9 @@ async def test_one_that_has_none_is_left_alone() -> None:
     assert known.held == {OTHER: set()}
 
 
-async def test_one_whom_news_break_is_told_of_and_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_one_whom_news_break_is_told_of_and_keeps_them_from_nobody(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(going_on, "PAUSE_SECONDS", 0.0)
     replicas, known = Replicas(ONE), Known()
     broken = ["once"]
 
@@ -183,9 +181,9 @@ async def test_one_whom_news_break_is_told_of_and_ends_nothing(
             raise RuntimeError(broken.pop())
 
     async with followed(replicas) as caches:
-        caches.follow(breaks)
-        await until(lambda: not broken)
         replicas.holds(ONE, A)
+        caches.follow(breaks)
         caches.follow(known)
-        await until(lambda: known.held == {ONE: {A}})
-    assert "caches of replicas: broke off" in caplog.text
+        await until(lambda: not broken)
+        assert known.held == {ONE: {A}}
+    assert "caches of replicas: one of those who are told" in caplog.text
