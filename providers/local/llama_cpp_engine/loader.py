@@ -6,13 +6,14 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from llama_compat.tools.formats import FORMATS, ToolFormat, guess_tool_format
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import LocalModel
 from providers.local.llama_cpp_engine.bindings.context import MAX_SEQUENCES, Context
-from providers.local.llama_cpp_engine.bindings.library import LlamaError, offloads
+from providers.local.llama_cpp_engine.bindings.library import LlamaError, layers_on_gpu
 from providers.local.llama_cpp_engine.bindings.model import AdapterScales, Model
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.media.mtmd import Projector
@@ -81,7 +82,7 @@ def open_model(
     Raises:
         ProviderStartError: it can't be.
     """
-    gpu_layers = config.n_gpu_layers if offloads() else 0
+    gpu_layers = layers_on_gpu(config.n_gpu_layers)
     repacked = try_out(
         name,
         path,
@@ -138,38 +139,11 @@ def load(
         raise ProviderStartError(
             f"The model '{name}' in {path} can't be used: {error}. Choose another file."
         ) from error
-    sequences = min(config.max_sequences, MAX_SEQUENCES)
-    on_gpu = offloads() and config.n_gpu_layers != 0
-    usual = STEP_TOKENS["gpu" if on_gpu else "cpu"]
-    step_tokens = config.max_step_tokens or max(usual, sequences)
-    length = min(filter(None, (model.context_length, context_length)))
-    cells = _cells(name, model, config.kv_cache, length, sequences, least=context_length or 1)
-    # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
-    held = sequences
-    if config.deterministic:
-        # Each has its own part, as large as the longest request.
-        held = sequences = max(1, min(sequences, cells // length))
-    elif config.prefix_cache and not model.has_state:
-        held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
-    try:
-        context = Context(
-            model,
-            tokens=cells,
-            sequences=held,
-            batch_tokens=max(step_tokens, sequences, largest),
-            outputs=sequences + SCORED_TOKENS,
-            threads=config.threads or cpu_cores(),
-            apart=config.deterministic,
-        )
-        always = [(model.adapter(each.path), each.scale) for each in config.lora]
-        context.adapt(always)
-    except LlamaError as error:
-        raise ProviderStartError(
-            f"The model '{name}' was loaded, but its context of {cells} tokens can't be made:"
-            f" {error} If there is not enough memory, set a smaller 'context_length' for the model"
-            " or a smaller 'kv_cache'."
-        ) from error
-    length = min(length, context.size // (sequences if config.deterministic else 1))
+    extent = _extent(name, model, config, context_length)
+    context, always = _context(name, model, config, extent, largest)
+    # Where they are apart, each has its own part.
+    parts = extent.sequences if config.deterministic else 1
+    length = min(extent.length, context.size // parts)
     local = LocalModel(
         name=name,
         tokenizer=tokenizer,
@@ -187,20 +161,90 @@ def load(
         context=context,
         slots=Slots(
             context,
-            sequences,
-            held,
+            extent.sequences,
+            extent.held,
             length,
             reuse=config.prefix_cache,
-            step=max(step_tokens, sequences) if config.deterministic else None,
+            step=extent.step_tokens if config.deterministic else None,
         ),
-        limits=LlamaLimits(
-            tokens=max(step_tokens, sequences),
-            scored_tokens=SCORED_TOKENS,
-        ),
+        limits=LlamaLimits(tokens=extent.step_tokens, scored_tokens=SCORED_TOKENS),
         always=always,
         senses=senses,
         projector_bytes=projector_path.stat().st_size if projector_path is not None else 0,
     )
+
+
+class _Extent(NamedTuple):
+    """How much a context is made for.
+
+    Attributes:
+        sequences: how many run at the same time.
+        held: how many there are, with those that hold what was computed of earlier prompts.
+        length: the most tokens that one may have.
+        cells: how many tokens all of them have room for together.
+        step_tokens: how many a step computes.
+    """
+
+    sequences: int
+    held: int
+    length: int
+    cells: int
+    step_tokens: int
+
+
+def _extent(name: str, model: Model, config: LlamaCppConfig, context_length: int | None) -> _Extent:
+    """How much the settings and the memory let the context of a model be.
+
+    Raises:
+        ProviderStartError: there is not enough memory.
+    """
+    sequences = min(config.max_sequences, MAX_SEQUENCES)
+    usual = STEP_TOKENS["gpu" if layers_on_gpu(config.n_gpu_layers) else "cpu"]
+    step_tokens = config.max_step_tokens or max(usual, sequences)
+    length = min(filter(None, (model.context_length, context_length)))
+    cells = _cells(name, model, config.kv_cache, length, sequences, least=context_length or 1)
+    # A state that is no KV cache takes memory for each sequence, and can't be cut to a prefix.
+    held = sequences
+    if config.deterministic:
+        # Each has its own part, as large as the longest request.
+        held = sequences = max(1, min(sequences, cells // length))
+    elif config.prefix_cache and not model.has_state:
+        held = min(sequences + HELD_PREFIXES, MAX_SEQUENCES)
+    return _Extent(sequences, held, length, cells, max(step_tokens, sequences))
+
+
+def _context(
+    name: str, model: Model, config: LlamaCppConfig, extent: _Extent, largest: int
+) -> tuple[Context, AdapterScales]:
+    """The context, and the adapters with which all is computed in it.
+
+    Args:
+        name, model, config: as for `load`.
+        extent: how much it is for.
+        largest: so many parts of a medium may have to be in one batch.
+
+    Raises:
+        ProviderStartError: it can't be made.
+    """
+    try:
+        context = Context(
+            model,
+            tokens=extent.cells,
+            sequences=extent.held,
+            batch_tokens=max(extent.step_tokens, largest),
+            outputs=extent.sequences + SCORED_TOKENS,
+            threads=config.threads or cpu_cores(),
+            apart=config.deterministic,
+        )
+        always = [(model.adapter(each.path), each.scale) for each in config.lora]
+        context.adapt(always)
+    except LlamaError as error:
+        raise ProviderStartError(
+            f"The model '{name}' was loaded, but its context of {extent.cells} tokens can't be"
+            f" made: {error} If there is not enough memory, set a smaller 'context_length' for the"
+            " model or a smaller 'kv_cache'."
+        ) from error
+    return context, always
 
 
 def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> Projector:
@@ -214,7 +258,7 @@ def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> P
             path,
             model,
             threads=config.threads or cpu_cores(),
-            on_gpu=offloads() and config.n_gpu_layers != 0,
+            on_gpu=layers_on_gpu(config.n_gpu_layers) != 0,
         )
     except LlamaError as error:
         raise projector_refused(name, path, str(error)) from error

@@ -206,9 +206,9 @@ def footprint_of(
 
 def _placed(size: int, layers: int, config: LlamaCppConfig) -> Sizes:
     """So many bytes, where the layers go."""
-    from providers.local.llama_cpp_engine.bindings.library import offloads
+    from providers.local.llama_cpp_engine.bindings.library import layers_on_gpu
 
-    on_gpu = config.n_gpu_layers if offloads() else 0
+    on_gpu = layers_on_gpu(config.n_gpu_layers)
     if not on_gpu:
         return {"cpu": size}
     if on_gpu < 0 or on_gpu > layers:  # what is behind the last layer goes with all of them

@@ -113,9 +113,10 @@ lib = fitting(
 lib.llama_backend_init()
 
 
-def offloads() -> bool:
-    """Whether llama-cpp-python was built for a GPU."""
-    return bool(lib.llama_supports_gpu_offload())
+def layers_on_gpu(wanted: int) -> int:
+    """How many of a model's layers go to a GPU, of those that are wanted there: none where
+    llama-cpp-python was not built for one."""
+    return wanted if lib.llama_supports_gpu_offload() else 0
 
 
 # Its complaints -----------------------------------------------------------------------------------
