@@ -81,7 +81,7 @@ class Reloader:
         tell_others: Callable[[], None] | None = None,
     ) -> None:
         self._app = app
-        self.source = self._source = source
+        self.source = source
         self.has_others = tell_others is not None
         self._tell_others = tell_others
         self._changing = asyncio.Lock()
@@ -101,7 +101,7 @@ class Reloader:
         """Reload whenever there is reason to, until cancelled."""
         if self._app.runtime.fleet is not None:
             with suppress(TemplateError):
-                self._path, self._text = await asyncio.to_thread(read_template, self._source)
+                self._path, self._text = await asyncio.to_thread(read_template, self.source)
             self._connect()
         while True:
             if await self._due():
@@ -115,7 +115,7 @@ class Reloader:
                         if reloads:
                             await self._reload()
                 except Exception:
-                    log.exception("%s is not reloaded; all goes on as it was", self._source)
+                    log.exception("%s is not reloaded; all goes on as it was", self.source)
 
     async def take_over(self, path: str, text: str, keep: Callable[[], None]) -> Reloaded:
         """Serve another text from now on, and have it kept; the other processes of this server
@@ -165,7 +165,7 @@ class Reloader:
         """Load what the file says, if it is right, and right for the other gateways."""
         before = self._app.runtime
         try:
-            path, text = await asyncio.to_thread(read_template, self._source)
+            path, text = await asyncio.to_thread(read_template, self.source)
             await self._load(path, text)
         except (TemplateError, ProviderStartError, TemplateRefused) as error:
             self._refuse(error)
@@ -191,7 +191,7 @@ class Reloader:
         now = self._app.runtime
         templates = self._templates
         if now is before and (templates is None or templates.is_settled(text)):
-            log.info("%s says what it said before: nothing is reloaded", self._source)
+            log.info("%s says what it said before: nothing is reloaded", self.source)
             return
         self._text = text
         self._connect()
@@ -259,7 +259,7 @@ class Reloader:
         try:
             return await templates.objections(text)
         except StoreAway:
-            log.warning("the store is away: %s is reloaded here, and elsewhere later", self._source)
+            log.warning("the store is away: %s is reloaded here, and elsewhere later", self.source)
             return []
 
     async def _tell_agreed(self, text: str) -> None:
@@ -275,17 +275,17 @@ class Reloader:
     # What is said of it ---------------------------------------------------------------------------
 
     def _refuse(self, error: Exception) -> None:
-        log.error("%s is not reloaded; all goes on as it was:\n%s", self._source, error)
+        log.error("%s is not reloaded; all goes on as it was:\n%s", self.source, error)
         self._count(succeeded=False)
 
     def _say_reloaded(self, before: Runtime, distribution: Distribution) -> None:
         self._count(succeeded=True)
         fates = _fates(before, self._app.runtime)
         told = "; ".join(f"{fate}: {', '.join(ids)}" for fate, ids in fates.items())
-        log.info("%s is reloaded: %s", self._source, told)
+        log.info("%s is reloaded: %s", self.source, told)
         log_models(distribution)
         if restart := needs_restart(self._begun_with, distribution.server):
-            log.warning("%s: only a restart changes %s", self._source, ", ".join(restart))
+            log.warning("%s: only a restart changes %s", self.source, ", ".join(restart))
 
     def _count(self, *, succeeded: bool) -> None:
         observers = self._app.runtime.observers
