@@ -134,11 +134,15 @@ def all_applications(
     ]
 
 
+_TOLD_BY_ITS_HYPHENS = re.compile(r"[a-z0-9]+/[a-z0-9]+(-[a-z0-9]+)*")
+"""A provider and a model that a hyphen may stand between: before the first one is the provider."""
+
+
 def _name(provider: str, model: str) -> str:
     """A name of letters, digits and hyphens; two models never share one."""
     told = f"{provider}/{model}"
     plain = re.sub(r"[^a-z0-9]+", "-", told.lower()).strip("-")
-    if plain == told.replace("/", "-"):
+    if _TOLD_BY_ITS_HYPHENS.fullmatch(told):
         return f"llama-compat-{plain}"
     return f"llama-compat-{plain}-{blake2b(told.encode(), digest_size=3).hexdigest()}"
 

@@ -36,6 +36,19 @@ def test_each_model_is_an_application_of_its_own() -> None:
     assert made["B/c"].name != other.name == "llama-compat-echo-b-c"
 
 
+def test_no_two_models_share_an_application() -> None:
+    given = settings({})
+    pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b/c"), ("a", "b_c"), ("a", "B-c"), ("A", "b-c")]
+    names = [
+        applications_of(given.model_copy(update={"id": provider}), [ProviderModel(model)])[
+            model
+        ].name
+        for provider, model in pairs
+    ]
+    assert len(set(names)) == len(names)
+    assert names[0] == "llama-compat-a-b-c"
+
+
 def test_a_replica_serves_the_model_under_any_name() -> None:
     (made,) = applications_of(
         settings({}, delay_ms=3), [ProviderModel("a", context_length=9)]
