@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
@@ -209,11 +208,15 @@ class _PostgresTransaction:
             await self.execute_many(insertion(table, columns), rows)
 
 
+_NO_MORE_LETTERS = 0x20000
+"""From here on no character has two forms: all planes that follow are of ideographs."""
+
+
 @lru_cache(maxsize=1)
 def _large_letters() -> list[tuple[str, str]]:
     """Each letter beyond ASCII that is not small, and that which is."""
-    letters = map(chr, range(0x80, sys.maxunicode + 1))
-    return [(each, small(each)) for each in letters if small(each) != each]
+    letters = map(chr, range(0x80, _NO_MORE_LETTERS))
+    return [(each, little) for each in letters if (little := small(each)) != each]
 
 
 @lru_cache(maxsize=1024)
