@@ -61,6 +61,7 @@ class Driver:
         self.own = False
         self._process: asyncio.subprocess.Process | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._owed = 0  # answers that have not been read
 
     async def start(self) -> Cluster:
         """Connect, or start a cluster.
@@ -82,6 +83,7 @@ class Driver:
             limit=MAX_ANSWER_BYTES,
             start_new_session=True,  # Ctrl-C is for the gateway, which ends it
         )
+        self._owed = 1
         seconds = CONNECT_SECONDS if self._address else START_SECONDS
         try:
             told = await asyncio.wait_for(self._answer(), seconds)
@@ -130,17 +132,23 @@ class Driver:
                 await self.start()
             assert self._process is not None
             assert self._process.stdin is not None
+            for _ in range(self._owed):
+                # Whoever asked waits for it no more.
+                with suppress(DriverError):
+                    await self._answer()
             try:
                 self._process.stdin.write(json.dumps(command).encode() + b"\n")
                 await self._process.stdin.drain()
             except OSError as error:
                 raise DriverError(f"the process that speaks to Ray has ended: {error}") from None
+            self._owed += 1
             await self._answer()
 
     async def _answer(self) -> Mapping[str, Any]:
         assert self._process is not None
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
+        self._owed -= 1
         if not line:
             code = await self._process.wait()
             raise DriverError(
