@@ -274,7 +274,14 @@ class RemoteOpenAIProvider(
             )
 
         model = vendor_model(target.model, self.vendor)
-        return await relay_messages(self.id, call, model, post, marks=target.prompt_cache)
+        return await relay_messages(
+            self.id,
+            call,
+            model,
+            post,
+            marks=target.prompt_cache,
+            has_threads=self.vendor.family == "anthropic",
+        )
 
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
