@@ -175,6 +175,7 @@ def render_request(
         render_text=_render_text,
         render_message=_render_message,
         is_result=_is_result,
+        fit_id=_call_id,
         in_place=thinking.bound,
     )
     budget = _thinking_budget(request) if thinking.mode == "budget" else 0

@@ -192,6 +192,7 @@ def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> Alternat
         render_text=_render_text,
         render_message=partial(_render_message, thoughts=thoughts),
         is_result=lambda block: "toolResult" in block,
+        fit_id=_call_id,
         in_place=bound,
     )
 

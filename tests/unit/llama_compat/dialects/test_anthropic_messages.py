@@ -419,6 +419,24 @@ def test_blank_text_which_the_vendor_refuses_is_left_out(blank: Content) -> None
         rendered(UserMessage(blank))
 
 
+def test_calls_with_one_id_are_told_apart() -> None:
+    # "`tool_use` ids must be unique", but there are vendors that number those of each reply anew.
+    turn = (
+        CompletionMessage((ToolCall("call.0", "f", {}, "{}"),)),
+        ToolResponseMessage("call.0", "x"),
+    )
+    request = ChatCompletionRequest("m", (UserMessage("Hi"), *turn, *turn))
+    blocks = [
+        block
+        for message in render_request(request, default_max_tokens=9)["messages"][1:]
+        for block in message["content"]
+    ]
+    assert [block.get("id") or block["tool_use_id"] for block in blocks] == [
+        *["call_0", "call_0"],
+        *["call_0-2", "call_0-2"],
+    ]
+
+
 IMAGE = ImageContent("https://example.com/a.png")
 
 
