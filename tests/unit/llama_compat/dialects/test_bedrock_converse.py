@@ -335,7 +335,7 @@ def test_what_the_template_sends_besides() -> None:
 
 def test_tools() -> None:
     body = render(tools=(WEATHER, ToolDefinition("get_time")))
-    schema = {"type": "object", "properties": {"city": {}}}
+    schema = {"type": "object", "properties": {"city": {}}, "additionalProperties": False}
     weather = {
         "name": "get_weather",
         "description": "In a city",
@@ -376,7 +376,8 @@ def test_the_shape_of_the_text() -> None:
     schema = {"type": "object", "properties": {"ü": {"type": "string"}}}
     body = render(response_format=ResponseFormat("json_schema", "it", schema, True))
     wanted = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
-    assert (wanted["name"], json.loads(wanted["schema"])) == ("it", schema)
+    assert wanted["name"] == "it"
+    assert json.loads(wanted["schema"]) == {**schema, "additionalProperties": False}
     json_object = ResponseFormat("json_object")
     assert refused(CLAUDE, tools=(WEATHER,), response_format=json_object) == {"response_format"}
 
