@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply, until_content
@@ -151,6 +151,7 @@ async def relay_stream(
     await response.drain()
 
 
+@runtime_checkable
 class Completable(Protocol):
     """What takes a stream apart."""
 
