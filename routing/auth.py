@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from pydantic import SecretStr
 
 from llama_compat.distribution import ServerSettings
-from llama_compat.errors import APIError, invalid_api_key, team_not_found
+from llama_compat.errors import APIError, invalid_api_key, retry_after, team_not_found
 from llama_compat.exchange import ANYBODY, Principal
 from routing.access.keys.ring import KeyRing
 from routing.access.keys.secret import digest_of
@@ -69,7 +69,7 @@ def keys_unavailable() -> APIError:
         503,
         "This server does not know this key, and can't look for it at the moment. Ask again later.",
         code="keys_unavailable",
-        headers={"retry-after": "2", "retry-after-ms": "2000"},
+        headers=retry_after(2),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_compat.errors import invalid_parameter
+from llama_compat.tools.call_ids import Fit, with_call_ids
 from llama_compat.types import (
     CompletionMessage,
     Content,
@@ -51,6 +52,7 @@ class AlternatingTurns:
         render_text: the blocks of instructions, which are at the path.
         render_message: those of any other message.
         is_result: whether a block is what a tool has given back.
+        fit_id: an id of a call in the API's form.
         in_place: as above.
 
     Attributes:
@@ -69,12 +71,13 @@ class AlternatingTurns:
         render_text: Callable[[Content, str], Blocks],
         render_message: Callable[[Message, str], Blocks],
         is_result: Callable[[Block], bool],
+        fit_id: Fit,
         in_place: bool = False,
     ) -> None:
         self.system: Blocks = []
         self.turns: list[Block] = []
         self._later: Blocks = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(with_call_ids(messages, fit_id)):
             path = f"messages[{index}].content"
             if isinstance(message, SystemMessage):
                 begun = in_place and bool(self.turns)

@@ -250,7 +250,7 @@ class _Call:
         arguments = "".join(self._given)
         call = parse_tool_call(self._call_id, self.tool_name, arguments)
         status = ToolCallParseStatus.failed
-        if not self.tool_name or (cut and not arguments):
+        if cut and not arguments:
             call = UnparseableToolCall(self._call_id, self.tool_name, arguments)
         elif isinstance(call, ToolCall):
             status = ToolCallParseStatus.succeeded

@@ -7,6 +7,7 @@ not from the rows that are tested against it. The path's first segment says whic
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,7 @@ class Strict:
         seals: whether it answers 400 to a message of the current turn whose first call has no
             signature, or one that is none.
         refused: members of a request that it answers with `status`.
+        call_id: what ids of calls have to be, or it answers 400.
     """
 
     says: tuple[str, ...] = ()
@@ -55,6 +57,7 @@ class Strict:
     needs: frozenset[str] = frozenset()
     seals: bool = False
     refused: frozenset[str] = frozenset()
+    call_id: str = ""
 
 
 _CONTENT = frozenset({"reasoning_content"})
@@ -76,7 +79,10 @@ STRICT: Mapping[str, Strict] = {
         seals=True,
     ),
     "mistral": Strict(
-        says=("content",), status=422, members=frozenset({"role", "content", "tool_calls"})
+        says=("content",),
+        status=422,
+        members=frozenset({"role", "content", "tool_calls"}),
+        call_id="[a-zA-Z0-9]{9}",
     ),
     "deepseek": Strict(says=("reasoning_content",), status=None, reads=_CONTENT, needs=_CONTENT),
     "xai": Strict(status=422),
@@ -211,6 +217,9 @@ def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
                 yield f"'messages.{place}.tool_calls' : property '{name}' is unsupported"
             if any(not isinstance(part, dict) for part in calls):
                 yield f"'messages.{place}.tool_calls' is malformed"
+        for call in calls if vendor.call_id else ():
+            if not re.fullmatch(vendor.call_id, call["id"]):
+                yield f"Tool call id was {call['id']} but must be {vendor.call_id}."
         for name in vendor.needs if calls else ():
             if not message.get(name):
                 yield f"The `{name}` in the thinking mode must be passed back to the API."

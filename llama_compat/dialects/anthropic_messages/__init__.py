@@ -14,6 +14,8 @@ What the two vocabularies don't share:
   ours (`seals`).
 - `response_format` `json_object` is a forced call of a tool that takes any object, whose arguments
   are the reply's text.
+- Schemas of replies and of strict tools are closed, and limits in them words
+  (`llama_compat.tools.closed_schemas`).
 """
 
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count

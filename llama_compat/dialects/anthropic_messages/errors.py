@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llama_compat.dialects.anthropic_messages.events import encode_event
 from llama_compat.error_classes import ErrorClass
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.wire.json_fields import encode_json
 
 DIALECT = "anthropic"
@@ -32,6 +34,21 @@ _TOO_LONG = "prompt is too long"
 """By these words clients know that it is time to shorten the conversation."""
 
 
+_NO_THREADS = "thread_unsupported_request"
+
+
+def threads_unsupported() -> APIError:
+    """400: the conversation is kept nowhere. By this code the SDKs, whose tool runners ask for a
+    thread by default, know that they are to send all of it instead
+    (anthropic 2.12.0, types/thread_unsupported_request_error.py, 2026-11-23)."""
+    return UnsupportedHere(
+        400,
+        "This model's provider holds no threads. Send the whole conversation, without 'thread'.",
+        param="thread",
+        code=_NO_THREADS,
+    )
+
+
 def status(error: APIError) -> int:
     """The HTTP status; a vendor's own error in this API's words keeps its own."""
     if _vendor_words(error) is not None:
@@ -47,13 +64,10 @@ def render_error(error: APIError, request_id: str) -> bytes:
     shown = status(error)
     kind = _TYPES.get(shown, "invalid_request_error" if shown < 500 else "api_error")
     message = f"{_TOO_LONG}: {error.message}" if _is_about_the_prompt(error) else error.message
-    return encode_json(
-        {
-            "type": "error",
-            "error": {"type": kind, "message": message},
-            "request_id": request_id,
-        }
-    )
+    said: dict[str, Any] = {"type": kind, "message": message}
+    if error.code == _NO_THREADS:
+        said["details"] = {"error_code": _NO_THREADS}
+    return encode_json({"type": "error", "error": said, "request_id": request_id})
 
 
 def _is_about_the_prompt(error: APIError) -> bool:

@@ -17,6 +17,7 @@ from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
+from llama_compat.tools.closed_schemas import closed_schema
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     AnyToolCall,
@@ -175,6 +176,7 @@ def render_request(
         render_text=_render_text,
         render_message=_render_message,
         is_result=_is_result,
+        fit_id=_call_id,
         in_place=thinking.bound,
     )
     budget = _thinking_budget(request) if thinking.mode == "budget" else 0
@@ -311,7 +313,7 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
         rendered["description"] = tool.description
     rendered["input_schema"] = {"type": "object", **(tool.parameters or {"properties": {}})}
     if tool.strict:
-        rendered["strict"] = True
+        rendered |= {"input_schema": closed_schema(rendered["input_schema"]), "strict": True}
     return rendered
 
 
@@ -363,7 +365,8 @@ def _render_output_config(request: ChatCompletionRequest, thinking: Thinking) ->
         config["effort"] = effort
     wanted = request.response_format
     if wanted is not None and wanted.type == "json_schema":
-        config["format"] = {"type": "json_schema", "schema": wanted.schema or {"type": "object"}}
+        schema = closed_schema(wanted.schema or {"type": "object"})
+        config["format"] = {"type": "json_schema", "schema": schema}
     return config
 
 

@@ -35,6 +35,7 @@ from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object, bounded_call_id
+from llama_compat.tools.closed_schemas import closed_schema
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     AnyToolCall,
@@ -200,6 +201,7 @@ def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> Alternat
         render_text=_render_text,
         render_message=partial(_render_message, thoughts=thoughts),
         is_result=lambda block: "toolResult" in block,
+        fit_id=_call_id,
         in_place=bound,
     )
 
@@ -320,7 +322,7 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     if tool.description:
         rendered["description"] = tool.description
     schema = {"type": "object", **(tool.parameters or {"properties": {}})}
-    rendered["inputSchema"] = {"json": schema}
+    rendered["inputSchema"] = {"json": closed_schema(schema) if tool.strict else schema}
     if tool.strict:
         rendered["strict"] = True
     return {"toolSpec": rendered}
@@ -355,7 +357,7 @@ def _render_output(request: ChatCompletionRequest, effort: str | None) -> dict[s
     config: dict[str, Any] = {} if effort is None else {"effort": effort}
     wanted = request.response_format
     if wanted is not None and wanted.type == "json_schema":
-        schema = bytes(to_raw(wanted.schema or {"type": "object"})).decode()
+        schema = bytes(to_raw(closed_schema(wanted.schema or {"type": "object"}))).decode()
         named = {"name": wanted.name} if wanted.name else {}
         structure = {"jsonSchema": {"schema": schema, **named}}
         config["textFormat"] = {"type": "json_schema", "structure": structure}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def _details(error: APIError) -> list[dict[str, Any]]:
     if error.param:
         violation = {"field": error.param, "description": error.message}
         details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
-    if error.headers.get("retry-after", "").isdigit():
-        delay = f"{error.headers['retry-after']}s"
+    if error.retry_after is not None:
+        delay = f"{math.ceil(error.retry_after)}s"
         details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": delay})
     return details

@@ -99,6 +99,11 @@ class StreamParser:
         self._stop_reason: StopReason | None = None
         self._usage = Usage()
 
+    @property
+    def complete(self) -> bool:
+        """Whether the model has come to its end: there is no event for that of the stream."""
+        return self._stop_reason is not None
+
     def push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one response.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from msgspec import structs
 
 from llama_compat.dialects.openai.chat import render_tool
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, shutting_down
+from llama_compat.tools.call_ids import alphanumeric_id, with_call_ids
 from llama_compat.tools.formats import ToolFormat, plain_messages
 from llama_compat.types import (
     AnyToolCall,
@@ -324,28 +324,7 @@ def _with_short_ids(
     """
     if tool_format is None or tool_format.name != "mistral":
         return messages
-    return [_with_short_id(message) for message in messages]
-
-
-def _with_short_id(message: Message) -> Message:
-    match message:
-        case CompletionMessage():
-            parts = tuple(
-                structs.replace(part, call_id=_short_id(part.call_id))
-                if isinstance(part, AnyToolCall)
-                else part
-                for part in message.parts
-            )
-            return structs.replace(message, parts=parts)
-        case ToolResponseMessage(call_id=call_id):
-            return structs.replace(message, call_id=_short_id(call_id))
-    return message
-
-
-def _short_id(call_id: str) -> str:
-    if re.fullmatch("[A-Za-z0-9]{9}", call_id):
-        return call_id
-    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
+    return with_call_ids(messages, partial(alphanumeric_id, length=9))
 
 
 # What chat templates read -------------------------------------------------------------------------

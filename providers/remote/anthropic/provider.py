@@ -176,7 +176,9 @@ class AnthropicMessagesProvider(
             asked = {**headers, **self._versions(call.headers)}
             return self._send(call.operation.name, body, call.request_id, asked)
 
-        return await relay_messages(self.id, call, target.model, post, marks=target.prompt_cache)
+        return await relay_messages(
+            self.id, call, target.model, post, marks=target.prompt_cache, has_threads=True
+        )
 
     def _versions(self, asked: Mapping[str, str]) -> dict[str, str]:
         """What the client asks for, word by word, and what the template adds to it."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec import Raw
 
-from llama_compat.dialects.anthropic_messages.errors import DIALECT
+from llama_compat.dialects.anthropic_messages.errors import DIALECT, threads_unsupported
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
 from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.seals import without_marked
@@ -50,7 +50,13 @@ _REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
 
 
 async def relay_messages(
-    provider: str, call: Call, model: str, post: Post, *, marks: bool = False
+    provider: str,
+    call: Call,
+    model: str,
+    post: Post,
+    *,
+    marks: bool = False,
+    has_threads: bool = False,
 ) -> Reply:
     """Pass a call of `messages` or `count_tokens` on, and its reply back.
 
@@ -60,10 +66,15 @@ async def relay_messages(
         model: what the vendor calls the model.
         post: where to.
         marks: whether the prompt is marked for the vendor's cache, where the client has not.
+        has_threads: whether the vendor keeps conversations (`thread`). Others would pass the word
+            over, and later be sent what is new of a conversation alone.
 
     Raises:
-        APIError: whatever went wrong with the vendor, in its own words where they are Anthropic's.
+        APIError: 400 for a thread that nobody keeps; whatever went wrong with the vendor, in its
+            own words where they are Anthropic's.
     """
+    if not has_threads and bytes(call.fields.get("thread", b"null")) != b"null":
+        raise threads_unsupported()
     headers = {"anthropic-version": VERSION, **call.headers}
     fields = _vendor_fields(call, model)
     if marks and call.operation.name == "messages":

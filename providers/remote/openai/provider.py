@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.chat.call_ids import with_fitting_ids
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_calls,
     have_reasoning,
@@ -35,6 +36,7 @@ from llama_compat.mixins import (
 )
 from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.tools.call_ids import alphanumeric_id
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -274,7 +276,14 @@ class RemoteOpenAIProvider(
             )
 
         model = vendor_model(target.model, self.vendor)
-        return await relay_messages(self.id, call, model, post, marks=target.prompt_cache)
+        return await relay_messages(
+            self.id,
+            call,
+            model,
+            post,
+            marks=target.prompt_cache,
+            has_threads=self.vendor.family == "anthropic",
+        )
 
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
@@ -315,8 +324,7 @@ class RemoteOpenAIProvider(
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
         )
-        if self._reasoning_fields is not None:
-            await self._fit_reasoning(fields, self._reasoning_fields)
+        await self._fit_messages(fields)
         exchange = self._exchange(call, target, encode_fields(fields))
         if call.operation.name == "embeddings":
             reply = await self._relay_embeddings(call, exchange)
@@ -465,8 +473,7 @@ class RemoteOpenAIProvider(
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
-        if self._reasoning_fields is not None:
-            await self._fit_reasoning(fields, self._reasoning_fields)
+        await self._fit_messages(fields)
         path, base_url = self._place(wire, Target(request.model))
         async with (
             self.upstream.post(
@@ -489,12 +496,22 @@ class RemoteOpenAIProvider(
         needed = "reasoning_content" in self._stand_ins
         return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
 
-    async def _fit_reasoning(self, fields: JSONFields, taken: Set[str]) -> None:
-        """Leave in the messages of a request what the vendor takes of what models thought, and put
-        something in where it wants to be told something."""
+    async def _fit_messages(self, fields: JSONFields) -> None:
+        """See that what the models of others said is in the vendor's form."""
         messages = fields.get("messages")
         if messages is None:
             return
+        if self._reasoning_fields is not None:
+            await self._fit_reasoning(fields, messages, self._reasoning_fields)
+        length = self.vendor.call_id_length
+        if length is not None and have_calls(messages):
+            fit = partial(alphanumeric_id, length=length)
+            size = memoryview(messages).nbytes
+            fields["messages"] = await off_loop(size, with_fitting_ids, fields["messages"], fit)
+
+    async def _fit_reasoning(self, fields: JSONFields, messages: Raw, taken: Set[str]) -> None:
+        """Leave in the messages of a request what the vendor takes of what models thought, and put
+        something in where it wants to be told something."""
         if have_reasoning(messages) or (self._stand_ins and have_calls(messages)):
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(

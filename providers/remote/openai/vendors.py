@@ -115,6 +115,8 @@ class Vendor:
             any more what was thought.
         cache_hints: the parameters in which it takes hints for its cache of prompts; calls that are
             translated bring no others. Relayed calls keep what they say of it.
+        call_id_length: of how many letters and digits ids of tool calls have to be; None where any
+            are taken.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
             that it runs itself, so that calls with them are relayed.
@@ -140,6 +142,7 @@ class Vendor:
     wants_reasoning: bool = False
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
+    call_id_length: int | None = None
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
     batches: BatchRow | None = None
@@ -278,6 +281,9 @@ VENDORS: dict[str, Vendor] = {
         # (charmbracelet/crush#1590, 2026-11). Its own thoughts are parts of the content, which its
         # models that don't think refuse.
         reasoning_fields=_NONE,
+        # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
+        # (nearai/ironclaw#1241, 2026-11-27)
+        call_id_length=9,
         family="mistral",
         batches=MISTRALS,
     ),

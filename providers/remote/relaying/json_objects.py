@@ -12,6 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Raw
@@ -23,6 +24,7 @@ from llama_compat.wire.json_fields import from_raw, to_raw
 from llama_compat.wire.json_lines import JSONLines, decode_object
 from providers.remote.relaying.answers import NO_EVENTS, NO_LINES, opening
 from providers.remote.relaying.json_events import JSONEvents
+from providers.remote.relaying.streams import Completable, next_chunk
 from providers.remote.relaying.whole_replies import check_reply
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import (
@@ -45,7 +47,10 @@ class ObjectDecoder(Protocol):
 
 
 class StreamParser(Protocol):
-    """What a dialect parses a stream's objects with; both raise ValueError for nonsense."""
+    """What a dialect parses a stream's objects with; both raise ValueError for nonsense.
+
+    One of an API whose streams end with the connection, and with no event, is `Completable` too.
+    """
 
     def push(self, event: Mapping[str, Any]) -> list[StreamEvent]: ...
 
@@ -183,6 +188,9 @@ async def _read(
     no_stream_begins: Sequence[bytes],
     members: Collection[str],
 ) -> AsyncGenerator[StreamEvent, None]:
+    following = response.next_chunk
+    if isinstance(parser, Completable):
+        following = partial(next_chunk, response, parser)
     try:
         chunk, whole = await opening(response, no_stream_begins)
         while chunk:
@@ -191,7 +199,7 @@ async def _read(
                 if isinstance(event, StreamComplete):
                     await response.drain()
                     return
-            chunk = await response.next_chunk()
+            chunk = await following()
         rest = decoder.flush() if whole is None else _whole_objects(provider, whole)
         for event in (*_parse(provider, rest, parser, members), *parser.finish()):
             yield event

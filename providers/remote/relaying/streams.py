@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply, until_content
@@ -160,6 +160,7 @@ async def relay_stream(
     await response.drain()
 
 
+@runtime_checkable
 class Completable(Protocol):
     """What takes a stream apart."""
 

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.error_classes import OPENAI_CODES, ErrorClass
-from llama_compat.errors import APIError, upstream_error
+from llama_compat.errors import APIError, read_retry_after, retry_after, upstream_error
 from llama_compat.wire.json_fields import unicode_from_raw
 
 _NO_MESSAGE = "an error without a message"
@@ -44,6 +44,7 @@ RELAYED_HEADERS = {
     "x-llama-compat-dropped": "x-llama-compat-dropped",
     "x-llama-compat-adapted": "x-llama-compat-adapted",
 }
+_WAITS = frozenset({"retry-after", "retry-after-ms"})
 RELAYED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 
 STATUS_BY_TYPE = {
@@ -90,12 +91,23 @@ FINAL_STATUSES = frozenset({408, 413, 429})
 
 
 def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of a vendor's headers that mean something to the client, in lower case."""
-    relayed = {}
+    """Those of a vendor's headers that mean something to the client, in lower case.
+
+    When to come back is said in seconds from now, and not at all where that makes no sense: there
+    are clients that wait as long as they are told.
+    """
+    relayed: dict[str, str] = {}
     for name, value in headers.items():
         ours = _relayed_as(name)
         if ours is not None and value.isascii() and value.isprintable():
             relayed[ours] = value
+    said = relayed.keys() & _WAITS
+    if said:
+        wait = read_retry_after(relayed)
+        waits = {} if wait is None else retry_after(wait)
+        for name in said:
+            relayed.pop(name)
+        relayed |= {name: value for name, value in waits.items() if name in said}
     return relayed
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from llama_compat.dialects.rate_limits import RateLimit
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, retry_after
 from routing.access.limits.rules import Charge, Resource, Standing
 
 _UNITS = {
@@ -63,7 +63,7 @@ def _over_budget(standing: Standing) -> APIError:
 def _retry_headers(wait: float) -> dict[str, str]:
     if wait > LONGEST_RETRY_SECONDS:
         return {"x-should-retry": "false"}
-    return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+    return retry_after(wait)
 
 
 def counters_away() -> APIError:
@@ -72,7 +72,7 @@ def counters_away() -> APIError:
         503,
         "This server's limits can't be counted at the moment. Ask again in a moment.",
         code="limits_unavailable",
-        headers={"retry-after": "1", "retry-after-ms": "1000"},
+        headers=retry_after(1),
     )
 
 

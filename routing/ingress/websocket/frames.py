@@ -10,7 +10,7 @@ import msgspec
 from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS
 from llama_compat.off_loop import off_loop
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import encode_json
+from llama_compat.wire.json_fields import encode_fields, encode_json, parse_fields
 from routing.layers.keeping.recall import Recall
 
 ENDS = frozenset(map(str.encode, LAST_EVENTS))
@@ -21,6 +21,9 @@ _HTTP_ONLY = frozenset(
 )
 
 _UNFINISHED = b'{"status":502,"code":"upstream_error","message":"The response has no end."}'
+
+
+_NUMBER = "sequence_number"
 
 
 class Outlet(Protocol):
@@ -103,10 +106,21 @@ class Frames:
                 self._recall.failed()
                 if not self._begun and self._error is not None:
                     return
+                data = self._in_place_of_error(data)
             else:
                 await off_loop(len(data), self._answered, data)
             self._ended = True
         await self._send(data)
+
+    def _in_place_of_error(self, data: bytes) -> bytes:
+        """The event that a response failed, with the number of the error that was not sent: clients
+        look for gaps."""
+        try:
+            fields = parse_fields(data)
+            fields[_NUMBER] = parse_fields(self._error or b"")[_NUMBER]
+        except (ValueError, KeyError):
+            return data
+        return encode_fields(fields)
 
     def _answered(self, data: bytes) -> None:
         try:

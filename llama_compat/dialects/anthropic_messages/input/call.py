@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.anthropic_messages.errors import threads_unsupported
 from llama_compat.dialects.anthropic_messages.input.conversations import (
     parse_messages,
     parse_system,
@@ -71,6 +72,8 @@ def parse_token_count(body: Mapping[str, Any], model: str) -> TokenCountCall:
 
 
 def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
+    if body.get("thread") is not None:
+        raise threads_unsupported()
     tools = parse_tools(body.get("tools"))
     hosted = parse_hosted(body, {each.tool_name for each in tools})
     choice, parallel = parse_tool_choice(body.get("tool_choice"))

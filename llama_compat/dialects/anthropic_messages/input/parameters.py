@@ -35,6 +35,10 @@ from llama_compat.types import (
 
 _ALWAYS_HONOURED = frozenset({"model", "messages", "system", "stream"})
 
+_REFUSED = frozenset({"thread"})
+"""Fields that a request is refused for when it is parsed: with them it is not all of what it says,
+so they can't be left out."""
+
 _HINTS = frozenset(
     {
         "cache_control",
@@ -84,6 +88,7 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
         and value != []
         and name not in _ALWAYS_HONOURED
         and name not in _HINTS
+        and name not in _REFUSED
         and name not in _IN_PARTS
     }
     asked.update(_tool_parameters(body))

@@ -298,7 +298,7 @@ def render_request(
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": _render_messages(request.messages),
+        "messages": _render_messages(_conversation(request)),
         **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
     }
     if request.tools:
@@ -323,6 +323,27 @@ def render_request(
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
     return body
+
+
+_IN_JSON = "Answer in JSON."
+
+
+def _conversation(request: ChatCompletionRequest) -> Sequence[Message]:
+    """The messages, of which one says what OpenAI wants to be said: "'messages' must contain the
+    word 'json' in some form, to use 'response_format' of type 'json_object'". In other APIs nobody
+    has to say so."""
+    messages, wanted = request.messages, request.response_format
+    if wanted is None or wanted.type != "json_object":
+        return messages
+    if any("json" in content_text(message.content).lower() for message in messages):
+        return messages
+    first = messages[0] if messages else None
+    if not isinstance(first, SystemMessage):
+        return (SystemMessage(_IN_JSON), *messages)
+    # There are chat templates that take no second one.
+    said = first.content
+    more = f"{said}\n\n{_IN_JSON}" if isinstance(said, str) else (*said, TextContent(_IN_JSON))
+    return (structs.replace(first, content=more), *messages[1:])
 
 
 def _render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -183,7 +183,13 @@ tools = st.builds(
     ToolDefinition,
     vocabulary.names,
     st.none() | vocabulary.texts,
-    st.just({"type": "object", "properties": {"a": {"type": "integer"}}}),
+    st.just(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}},
+            "additionalProperties": False,
+        }
+    ),
     st.sampled_from([None, True]),
 )
 
@@ -417,6 +423,44 @@ def test_blank_text_which_the_vendor_refuses_is_left_out(blank: Content) -> None
     assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "1"}]
     with pytest.raises(APIError, match="empty"):
         rendered(UserMessage(blank))
+
+
+def test_schemas_are_closed_and_their_limits_are_words() -> None:
+    # "For 'object' type, 'additionalProperties' must be explicitly set to false", and "property
+    # 'minimum' is not supported": which clients of other APIs can't know.
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0}}}
+    sent = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "description": "minimum: 0"}},
+        "additionalProperties": False,
+    }
+    request = ChatCompletionRequest(
+        "m",
+        (UserMessage("Hi"),),
+        tools=(ToolDefinition("f", None, schema, True), ToolDefinition("g", None, schema)),
+        response_format=ResponseFormat("json_schema", "it", schema),
+    )
+    body = render_request(request, default_max_tokens=9)
+    assert body["output_config"]["format"]["schema"] == sent
+    assert [tool["input_schema"] for tool in body["tools"]] == [sent, schema]
+
+
+def test_calls_with_one_id_are_told_apart() -> None:
+    # "`tool_use` ids must be unique", but there are vendors that number those of each reply anew.
+    turn = (
+        CompletionMessage((ToolCall("call.0", "f", {}, "{}"),)),
+        ToolResponseMessage("call.0", "x"),
+    )
+    request = ChatCompletionRequest("m", (UserMessage("Hi"), *turn, *turn))
+    blocks = [
+        block
+        for message in render_request(request, default_max_tokens=9)["messages"][1:]
+        for block in message["content"]
+    ]
+    assert [block.get("id") or block["tool_use_id"] for block in blocks] == [
+        *["call_0", "call_0"],
+        *["call_0-2", "call_0-2"],
+    ]
 
 
 IMAGE = ImageContent("https://example.com/a.png")

@@ -942,6 +942,19 @@ def test_the_table_of_errors(error: APIError, status: int, kind: str) -> None:
     }
 
 
+@pytest.mark.parametrize("parse", [parse_request, parse_token_count])
+def test_the_sdks_tool_runners_are_told_that_nobody_holds_a_thread(parse: Any) -> None:
+    # With this code they go on without one, and with any other error they end.
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
+    parse({**body, "thread": None}, "m")
+    with pytest.raises(APIError, match="holds no threads") as caught:
+        parse({**body, "thread": {"type": "create"}}, "m")
+    assert ANTHROPIC.status(caught.value) == 400
+    said = json.loads(ANTHROPIC.render_error(caught.value, "req_9"))["error"]
+    assert said["details"] == {"error_code": "thread_unsupported_request"}
+    assert not caught.value.was_sent
+
+
 def test_a_prompt_that_is_too_long_is_called_so() -> None:
     # Clients shorten the conversation when they read these words.
     error = context_length_exceeded(10, 20, 5)

@@ -138,6 +138,18 @@ async def test_thoughts_that_are_marked_as_ours_are_left_out() -> None:
     await Vendor(MESSAGE.model_dump_json().encode()).relay(nonsense)
 
 
+async def test_a_thread_is_for_those_who_hold_threads() -> None:
+    # Others pass the word over, and answer the next request from what is new in it alone.
+    call = message_call(thread={"type": "continue", "previous_message_id": "msg_1"})
+    vendor = Vendor(MESSAGE.model_dump_json().encode())
+    with pytest.raises(APIError, match="holds no threads") as caught:
+        await vendor.relay(call)
+    assert (caught.value.code, vendor.body) == ("thread_unsupported_request", None)
+    await relay_messages("p", call, "claude", vendor.post, has_threads=True)
+    assert vendor.body["thread"]["type"] == "continue"
+    await Vendor(MESSAGE.model_dump_json().encode()).relay(message_call(thread=None))
+
+
 # Whole replies ------------------------------------------------------------------------------------
 
 

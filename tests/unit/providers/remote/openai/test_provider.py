@@ -6,8 +6,9 @@ import asyncio
 import gzip
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from llama_compat.dialects.base import Operation
+from llama_compat.dialects.openai import chat
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
@@ -153,6 +155,30 @@ async def test_a_template_says_in_which_members_reasoning_goes_back() -> None:
                 await provider.relay(asking(messages=[said]), THEIRS)
             [message] = json.loads(vendor.asked[-1][1])["messages"]
             assert message == {name: value for name, value in sent.items() if value is not None}
+
+
+async def test_mistral_gets_ids_of_its_own_form() -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        *SAID,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "x"},
+    ]
+    request = chat.parse_request({"messages": messages}, "theirs").request
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(vendor, "remote::mistral", api_key="x") as provider:
+            await provider.relay(asking(messages=messages), THEIRS)
+            async with aclosing(provider.chat_completion(request)) as said:
+                async for _ in said:
+                    pass
+        for _, body in vendor.asked:
+            _, called, answered = json.loads(body)["messages"]
+            assert called["tool_calls"][0]["id"] == answered["tool_call_id"]
+            assert re.fullmatch("[a-zA-Z0-9]{9}", answered["tool_call_id"])
+        assert len(vendor.asked) == 2
+        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
+            await provider.relay(asking(messages=messages), THEIRS)
+        assert json.loads(vendor.asked[-1][1])["messages"] == messages
 
 
 def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email.utils
 import json
+import time
 from typing import Any
 
 import pytest
@@ -206,6 +208,39 @@ def test_headers_that_help_are_relayed() -> None:
     }
     assert relayed_headers(headers) == expected
     assert vendor_error("mine", 429, headers, b"{}").headers == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "relayed"),
+    [
+        ({"retry-after": "20.2"}, {"retry-after": "21"}),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, {"retry-after": "0"}),
+        ({"retry-after": "1e999"}, {}),
+        ({"retry-after": "1e300"}, {}),
+        ({"retry-after": "-5"}, {}),
+        ({"retry-after": "nan"}, {}),
+        ({"retry-after": "tomorrow"}, {}),
+        ({"retry-after": ""}, {}),
+        (
+            {"retry-after": "9", "retry-after-ms": "-1"},
+            {"retry-after": "9", "retry-after-ms": "9000"},
+        ),
+        ({"retry-after-ms": "inf"}, {}),
+        ({"retry-after-ms": "20.5"}, {"retry-after-ms": "21"}),
+    ],
+)
+def test_when_to_come_back_is_relayed_as_it_is_understood(
+    said: dict[str, str], relayed: dict[str, str]
+) -> None:
+    assert relayed_headers(said) == relayed
+    error = vendor_error("mine", 429, said, b"{}")
+    assert error.headers == relayed
+    assert (error.retry_after is None) is (not relayed)
+
+
+def test_a_date_is_relayed_as_seconds() -> None:
+    date = email.utils.formatdate(time.time() + 7200, usegmt=True)
+    assert 7000 < int(relayed_headers({"Retry-After": date})["retry-after"]) <= 7201
 
 
 def test_geminis_delay_is_a_retry_after() -> None:

@@ -128,6 +128,18 @@ async def test_a_response_that_breaks_off_fails_in_one_event() -> None:
     assert client.memory.find("0") is None
 
 
+async def test_the_numbers_of_events_have_no_gap_where_an_error_is_not_sent() -> None:
+    client = Client("a")
+    said = [
+        event(kind, sequence_number=number, response={"id": "1"})
+        for number, kind in enumerate(["response.created", "error", "response.failed"])
+    ]
+    await client.stream(*said)
+    assert client.types == ["response.created", "response.failed"]
+    assert [each["sequence_number"] for each in client.got] == [0, 1]
+    assert client.got[-1]["response"] == {"id": "1"}
+
+
 async def test_an_error_before_a_response_is_the_one_event() -> None:
     client = Client()
     await client.stream(ERROR + FAILED)
