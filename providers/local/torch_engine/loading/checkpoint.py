@@ -15,6 +15,7 @@ import torch
 
 from providers.local.torch_engine.formats.known import Quantized, quantized_in
 from providers.local.torch_engine.formats.weight_files import late_weights
+from providers.local.torch_engine.loading.predictors import predictors_in
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settin
         )
     computed = [name for name, _ in module.named_buffers()]
     over = sorted(name for name in found["unexpected_keys"] if not _ends(computed, name))
-    own = [name for name in over if _is_own(module, name)]
+    beside = predictors_in(over)
+    own = [name for name in over if not name.startswith(beside) and _is_own(module, name)]
     if own:
         raise IncompleteError(
             f"its config has no place for {_listed(own)}: config and weights are of different"
