@@ -16,7 +16,7 @@ from providers.local.torch_engine.config import (
     TorchConfig,
 )
 from providers.local.torch_engine.heads import eagle_checkpoint, mtp_checkpoint
-from providers.local.torch_engine.heads.head import Head
+from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
@@ -69,7 +69,7 @@ def check_ahead(model: loader.LoadedModel) -> None:
 
 def load_head(
     name: str, folder: Path, config: TorchConfig, decoder: Decoder, quantization: str
-) -> Head | None:
+) -> GuessingHead | None:
     """Load the head that guesses for a model; called in the thread that loads that.
 
     Args:

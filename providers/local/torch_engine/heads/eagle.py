@@ -19,7 +19,7 @@ from providers.local.torch_engine.model.linear import Linear
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EagleHead:
-    """The weights of an EAGLE-3 head, as functions; see `Head`.
+    """The weights of an EAGLE-3 head, as functions; see `GuessingHead`.
 
     Attributes:
         inner: its layer, with embedding, last norm and what makes logits, as a model of one layer.
@@ -42,7 +42,7 @@ class EagleHead:
     def forward(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> torch.Tensor:
-        """See `Head`."""
+        """See `GuessingHead`."""
         [layer] = self.inner.layers
         assert layer.mlp_input_norm is not None
         assert isinstance(layer.mlp, GatedMLP)
@@ -56,12 +56,12 @@ class EagleHead:
     def write(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> None:
-        """See `Head`."""
+        """See `GuessingHead`."""
         qkv, _ = self._queries_and_keys(token_ids, states, step)
         step.turn_and_write(qkv, self.inner.layers[0], cached)
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep, vocab_size: int) -> torch.Tensor:
-        """See `Head`."""
+        """See `GuessingHead`."""
         own = self.inner.logits(hidden, step)
         if self.targets is None:
             return own

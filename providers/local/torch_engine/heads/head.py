@@ -14,7 +14,7 @@ class HeadError(ValueError):
     """There is no head that goes with the model; the message says why, after "as"."""
 
 
-class Head(Protocol):
+class GuessingHead(Protocol):
     """The weights of a head, as functions."""
 
     @property

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from providers.local.torch_engine.heads.head import Head, TakenStates
+from providers.local.torch_engine.heads.head import GuessingHead, TakenStates
 from providers.local.torch_engine.model.attention import SequenceSpan
 from providers.local.torch_engine.model.decoder import ForwardStep
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
@@ -112,7 +112,7 @@ class HeadRunner:
         shape: what a token takes.
     """
 
-    def __init__(self, head: Head, blocks: int, block_size: int, shape: CacheShape) -> None:
+    def __init__(self, head: GuessingHead, blocks: int, block_size: int, shape: CacheShape) -> None:
         self._head = head
         self._block_size = block_size
         self._spare = blocks

@@ -19,7 +19,7 @@ from providers.local.torch_engine.model.linear import Linear
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MTPHead:
-    """The weights of an MTP head, as functions; see `Head`.
+    """The weights of an MTP head, as functions; see `GuessingHead`.
 
     Attributes:
         inner: its layer, with its own last norm, and the model's embeddings and head.
@@ -40,7 +40,7 @@ class MTPHead:
     def forward(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> torch.Tensor:
-        """See `Head`."""
+        """See `GuessingHead`."""
         hidden = self._inputs(token_ids, states, step)
         product = step.layer(self.inner.layers[0], hidden, None, cached)
         hidden = hidden if product is None else hidden.add_(product)
@@ -49,14 +49,14 @@ class MTPHead:
     def write(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> None:
-        """See `Head`."""
+        """See `GuessingHead`."""
         [layer] = self.inner.layers
         hidden = self._inputs(token_ids, states, step)
         normed = hidden if layer.input_norm is None else step.norm(hidden, layer.input_norm)
         step.written(layer.qkv(normed), layer, cached)
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep, vocab_size: int) -> torch.Tensor:
-        """See `Head`."""
+        """See `GuessingHead`."""
         # It knows the model's tokens, and its states are normalised.
         return self.inner.head(hidden).float()
 

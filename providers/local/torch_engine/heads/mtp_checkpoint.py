@@ -20,8 +20,7 @@ from providers.local.torch_engine.formats.weight_files import late_weights, plai
 from providers.local.torch_engine.heads.head import HeadError
 from providers.local.torch_engine.heads.mtp import MTPHead
 from providers.local.torch_engine.loading.architectures import ARCHITECTURES
-from providers.local.torch_engine.loading.checkpoint import plain_config
-from providers.local.torch_engine.loading.predictors import first_predictor
+from providers.local.torch_engine.loading.checkpoint import first_predictor, plain_config
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder, Norm

@@ -15,12 +15,18 @@ import torch
 
 from providers.local.torch_engine.formats.known import Quantized, quantized_in
 from providers.local.torch_engine.formats.weight_files import late_weights
-from providers.local.torch_engine.loading.predictors import predictors_in
 
 log = logging.getLogger(__name__)
 
 NAMED = 4
 """Weights that an error names; of the others it says how many they are."""
+
+QWEN_PREDICTORS = "mtp."
+"""What begins the names of layers that predict further tokens (MTP) in Qwen's checkpoints."""
+
+PREDICTOR = "eh_proj.weight"
+"""What each such layer has in those of DeepSeek and many since, where it is counted as a layer
+behind the model's last."""
 
 
 class IncompleteError(ValueError):
@@ -90,6 +96,26 @@ def plain_config(config: Any) -> Any:
         if hasattr(each, "quantization_config"):
             del each.quantization_config
     return config
+
+
+def predictors_in(names: Iterable[str]) -> tuple[str, ...]:
+    """What the names of the weights of all such layers begin with, in a checkpoint with these."""
+    return (
+        QWEN_PREDICTORS,
+        *(name.removesuffix(PREDICTOR) for name in names if name.endswith(f".{PREDICTOR}")),
+    )
+
+
+def first_predictor(names: Iterable[str], config: Any) -> str | None:
+    """What the names of the first such layer's weights begin with; None without one.
+
+    Args:
+        names: of the weights in a checkpoint.
+        config: transformers', of the model.
+    """
+    starts = (QWEN_PREDICTORS, f"model.layers.{config.get_text_config().num_hidden_layers}.")
+    there = list(names)
+    return next((each for each in starts if any(name.startswith(each) for name in there)), None)
 
 
 def _is_own(module: Any, name: str) -> bool:

@@ -12,7 +12,7 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
 from providers.local.torch_engine.config import AheadConfig, TorchConfig
-from providers.local.torch_engine.heads.head import Head
+from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.loading.kernel_choice import (
     choose_kernels,
@@ -63,7 +63,7 @@ def paged(
     context_length: int,
     limits: StepLimits,
     config: TorchConfig,
-    head: Head | None = None,
+    head: GuessingHead | None = None,
 ) -> Paged:
     """Make what runs a model in batches.
 
