@@ -20,6 +20,8 @@ from providers.local.torch_engine.loading.footprint import footprint
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
 from tests.unit.providers.local.engines import make_architecture
+from tests.unit.providers.local.torch_engine.formats.checkpoints import set_quantization
+from tests.unit.providers.local.torch_engine.formats.test_fp8 import by_blocks
 from tests.unit.providers.local.torch_engine.heads.mtp_heads import HYBRID, publish
 
 SETTINGS = {"device": "cpu", "quantization": "none", "max_sequences": 2, "kv_cache": 4e6}
@@ -108,3 +110,26 @@ def test_its_config_is_that_of_a_template() -> None:
     made = config_of({"mtp": True}).speculation
     assert isinstance(made, MTPConfig)
     assert made.tokens == 2
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])
+def test_quantized_ones_are_widened_as_the_models_are(tmp_path: Path, name: str) -> None:
+    """As DeepSeek publishes them: FP8, each block with a scale."""
+    folder = publish(tmp_path, name).folder
+    plain = load("tiny", folder, config_of("none"), None).weights
+    expected = read_head("tiny", folder, plain, linear.MAKES["none"])  # type: ignore[arg-type]
+    file = folder / "model.safetensors"
+    weights, block = load_file(file), (64, 32)
+    for each in [each for each in weights if "proj.weight" in each and "kv_b" not in each]:
+        stem = each.removesuffix(".weight")
+        stored, _ = by_blocks(stem, weights.pop(each), *block)
+        weights |= stored
+    save_file(weights, file, {"format": "pt"})
+    settings = {"quant_method": "fp8", "weight_block_size": list(block)}
+    set_quantization(folder, settings | {"activation_scheme": "dynamic"})
+    decoder = load("tiny", folder, config_of("none"), None).weights
+    head = read_head("tiny", folder, decoder, linear.MAKES["none"])  # type: ignore[arg-type]
+    inputs = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        found, wanted = (each.inner.layers[0].qkv(inputs) for each in (head, expected))
+    assert torch.cosine_similarity(found.flatten(), wanted.flatten(), 0) > 0.99
