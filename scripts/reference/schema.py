@@ -122,6 +122,8 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if key in _KEPT}
+    if "oneOf" in schema:  # of unions that tell apart by what is given
+        kept["anyOf"] = schema["oneOf"]
     if "properties" in kept:
         kept["properties"] = {name: _value(each) for name, each in kept["properties"].items()}
     if "items" in kept:

@@ -56,12 +56,13 @@ def explain(
     for details in error.errors(include_url=False):
         by_path.setdefault(_path_of(details, document, base), []).append(details)
     for path, same_place in by_path.items():
-        field = _field_at(model, path[len(base) :])
+        branches = same_place[0]["loc"]
+        field = _field_at(model, path[len(base) :], branches)
         match same_place[0]["type"]:
             case "missing":
                 yield document.problem(path, _required(document, path))
             case "extra_forbidden":
-                owner = _model_at(model, path[len(base) : -1])
+                owner = _model_at(model, path[len(base) : -1], branches)
                 yield document.problem(path, _unknown_key(str(path[-1]), owner), at_key=True)
             case _:
                 yield document.problem(path, _sentence(same_place, field, document, path))
@@ -159,19 +160,21 @@ def _got(value: Any, document: ResolvedDocument, path: KeyPath) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _field_at(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
+def _field_at(model: type[BaseModel], path: KeyPath, branches: KeyPath) -> FieldInfo | None:
     names = [part for part in path if isinstance(part, str)]
-    owner = _model_at(model, tuple(names[:-1]))
+    owner = _model_at(model, tuple(names[:-1]), branches)
     return owner.model_fields.get(names[-1]) if owner and names else None
 
 
-def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+def _model_at(model: type[BaseModel], path: KeyPath, branches: KeyPath) -> type[BaseModel] | None:
+    """The model at `path`; of several, the one that pydantic's own path, `branches`, names."""
     current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, str) and current is not None:
             field = current.model_fields.get(part)
-            parts = _parts(field.annotation) if field else ()
-            current = next((each for each in parts if _is_model(each)), None)
+            found = [each for each in _parts(field.annotation) if _is_model(each)] if field else []
+            named = [each for each in found if each.__name__ in branches]
+            current = next(iter(named or found), None)
     return current
 
 

@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
     PositiveInt,
     StringConstraints,
+    Tag,
 )
 
 from llama_compat.settings.model import TemplateSettings
@@ -27,11 +29,15 @@ class AheadConfig(TemplateSettings):
     tokens: Annotated[int, Field(ge=1, le=7)] = 4
     """How many it guesses at most, of one request; beside others there is room for fewer."""
 
+
+class ApartConfig(AheadConfig):
+    """What lies in a folder of its own."""
+
     quantization: Quantization = "auto"
     """Of its weights, as for the model."""
 
 
-class DraftConfig(AheadConfig):
+class DraftConfig(ApartConfig):
     """A smaller model that goes ahead of those of the provider."""
 
     draft: Annotated[str, StringConstraints(min_length=1)]
@@ -39,11 +45,49 @@ class DraftConfig(AheadConfig):
     model itself, in fewer bits."""
 
 
-class EagleConfig(AheadConfig):
+class EagleConfig(ApartConfig):
     """An EAGLE-3 head, which guesses by what goes on inside the model that it was trained for."""
 
     eagle: Annotated[str, StringConstraints(min_length=1)]
     """Which: `hf:ORG/NAME` once it is pulled, or the path of its folder."""
+
+
+class MTPConfig(AheadConfig):
+    """The head that a model brings along in its own files (MTP)."""
+
+    mtp: Literal[True]
+    """`true`."""
+
+    tokens: Annotated[int, Field(ge=1, le=7)] = 2
+    """How many it guesses at most, of one request: it was trained for one, and of those behind that
+    fewer are right; beside other requests there is room for fewer."""
+
+
+def _kind_of_speculation(given: object) -> str | None:
+    """Which of `Speculation` something is meant to be; None for a mapping of no kind."""
+    kinds = {"draft": DraftConfig, "eagle": EagleConfig, "mtp": MTPConfig}
+    if isinstance(given, AheadConfig):
+        return type(given).__name__
+    if not isinstance(given, dict):
+        return "word"
+    return next((kind.__name__ for name, kind in kinds.items() if name in given), None)
+
+
+Speculation = Annotated[
+    Annotated[Literal["ngram", "none"], Tag("word")]
+    | Annotated[DraftConfig, Tag("DraftConfig")]
+    | Annotated[EagleConfig, Tag("EagleConfig")]
+    | Annotated[MTPConfig, Tag("MTPConfig")],
+    Discriminator(
+        _kind_of_speculation,
+        custom_error_type="speculation_kind",
+        custom_error_message=(
+            "this says nothing of what guesses: expected 'ngram', 'none', or one of the keys"
+            " 'draft', 'eagle' and 'mtp'"
+        ),
+    ),
+]
+"""What guesses tokens: a word, or by its key what goes ahead."""
 
 
 class TorchConfig(LocalConfig):
@@ -108,11 +152,12 @@ class TorchConfig(LocalConfig):
     quarter of the memory, with a scale for each key and value of a head, and changes what models
     say a little."""
 
-    speculation: Literal["ngram", "none"] | DraftConfig | EagleConfig = "ngram"
+    speculation: Speculation = "ngram"
     """Whether tokens are guessed, and several of them computed in one step where few requests run:
     `ngram` guesses from what a request has said and heard before, a `draft` is a smaller model that
-    goes ahead, `eagle` a head that was trained for the model (EAGLE-3). Each does where that pays,
-    which it finds out by itself. A reply is the same with it and without. On a GPU in Triton
+    goes ahead, `eagle` a head that was trained for the model (EAGLE-3), `mtp: true` the one that
+    the model's own files have (Qwen3-Next, Qwen 3.5, DeepSeek V3, GLM 4.5). Each does where that
+    pays, which it finds out by itself. A reply is the same with it and without. On a GPU in Triton
     kernels there is none."""
 
     image_cache: Annotated[int, Field(ge=0)] = 256 * 2**20

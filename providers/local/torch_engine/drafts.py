@@ -1,4 +1,4 @@
-"""What goes ahead of a model, loaded: a smaller one (`scheduling.draft`), or a head (`eagle`)."""
+"""What goes ahead of a model, loaded: a smaller one (`scheduling.draft`), or a head (`heads`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import torch
 from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE
 from providers.local.models import store as model_store
-from providers.local.torch_engine.config import DraftConfig, EagleConfig, TorchConfig
-from providers.local.torch_engine.eagle.checkpoint import read_head
-from providers.local.torch_engine.eagle.head import EagleHead
+from providers.local.torch_engine.config import (
+    DraftConfig,
+    EagleConfig,
+    MTPConfig,
+    TorchConfig,
+)
+from providers.local.torch_engine.heads import eagle_checkpoint, mtp_checkpoint
+from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.loading import loader
+from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.scheduling.draft import Draft
 from providers.local.torch_engine.scheduling.measured import PLACES
@@ -44,38 +50,50 @@ def check_ahead(model: loader.LoadedModel) -> None:
     """
     if not model.batched:
         why = "it runs on transformers' own code"
-    elif model.states is not None:
-        why = "some of its layers keep a state, which would have to go back from a wrong guess"
     elif model.kernels == "triton":
         why = "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
     elif model.long_rope is not None:
         why = "it turns long sequences otherwise, which are computed anew then"
     else:
         return
-    what = "an EAGLE-3 head" if isinstance(model.config.speculation, EagleConfig) else "a draft"
+    what = "have a draft"
+    if isinstance(model.config.speculation, EagleConfig):
+        what = "have an EAGLE-3 head"
+    elif isinstance(model.config.speculation, MTPConfig):
+        what = "guess by MTP"
     raise ProviderStartError(
-        f"The model '{model.model.name}' can't have {what}, since {why}: leave 'speculation' out of"
-        " the template."
+        f"The model '{model.model.name}' can't {what}, since {why}: leave 'speculation' out of the"
+        " template."
     )
 
 
-def load_head(name: str, config: TorchConfig, settings: EagleConfig, decoder: Decoder) -> EagleHead:
+def load_head(
+    name: str, folder: Path, config: TorchConfig, decoder: Decoder, quantization: str
+) -> GuessingHead | None:
     """Load the head that guesses for a model; called in the thread that loads that.
 
     Args:
         name: the provider's name for the model, for messages.
+        folder: of the model.
         config: of the model.
-        settings: of the head.
         decoder: the model.
+        quantization: of its weights, one of `linear.MAKES`.
+
+    Returns:
+        None where the settings ask for none.
 
     Raises:
         ProviderStartError: it can't be loaded, or they don't go together.
     """
-    folder = model_store.resolve(settings.eagle)
-    quantization = head_quantization(
-        folder, config, settings, decoder.embedding.device, decoder.embedding.dtype
-    )
-    return read_head(name, folder, settings, decoder, quantization)
+    settings = config.speculation
+    if isinstance(settings, MTPConfig):
+        return mtp_checkpoint.read_head(name, folder, decoder, linear.MAKES[quantization])
+    if not isinstance(settings, EagleConfig):
+        return None
+    own = model_store.resolve(settings.eagle)
+    device, dtype = decoder.embedding.device, decoder.embedding.dtype
+    kept = head_quantization(own, config, settings, device, dtype)
+    return eagle_checkpoint.read_head(name, own, settings, decoder, kept)
 
 
 def head_quantization(

@@ -26,10 +26,10 @@ from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
-from providers.local.torch_engine.config import EagleConfig
+from providers.local.torch_engine.config import AheadConfig
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
-from providers.local.torch_engine.eagle.guesser import EagleGuesser
+from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.media.sense import TorchMedium
 from providers.local.torch_engine.scheduling.draft import DraftGuesser
@@ -158,7 +158,7 @@ class TorchEngine(EngineThread[TorchSequence]):
         """See `ParkableEngine`."""
         # What takes media, or goes ahead, would stay where it is.
         loaded = self.loaded
-        if not (loaded.draft is None and loaded.eagle is None and loaded.sense is None):
+        if not (loaded.draft is None and loaded.head is None and loaded.sense is None):
             return 0
         return parking.parked_bytes(self.loaded.weights)
 
@@ -498,13 +498,12 @@ def started(loaded: LoadedModel) -> TorchEngine:
 
 
 def guesser_of(loaded: LoadedModel) -> Guesser | None:
-    """What guesses tokens: nothing where a step is launched before the last one's are read, nor
-    where a state would have to go back from a guess that was wrong."""
-    if not loaded.batched or loaded.kernels == "triton" or loaded.states is not None:
+    """What guesses tokens: nothing where a step is launched before the last one's are read."""
+    if not loaded.batched or loaded.kernels == "triton":
         return None
-    if loaded.eagle is not None and isinstance(loaded.config.speculation, EagleConfig):
-        return EagleGuesser(
-            loaded.eagle,
+    if loaded.head is not None and isinstance(loaded.config.speculation, AheadConfig):
+        return HeadGuesser(
+            loaded.head,
             loaded.config.speculation.tokens,
             loaded.model.context_length,
             loaded.model.vocab_size,
@@ -516,7 +515,9 @@ def guesser_of(loaded: LoadedModel) -> Guesser | None:
             # It has a size of team of its own: its operations are shorter.
             draft = draft._replace(runner=TeamRunner(draft.runner, loaded.config.threads))
         return DraftGuesser(draft, loaded.model.vocab_size, loaded.model.stop_tokens)
-    return NgramGuesser() if loaded.config.speculation == "ngram" else None
+    # Of a state there is a copy for each guess, so that one guesses by default without.
+    wanted = loaded.config.speculation == "ngram" and loaded.states is None
+    return NgramGuesser() if wanted else None
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

@@ -26,7 +26,7 @@ from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.eagle.head_runner import EagleRunner
+    from providers.local.torch_engine.heads.head_runner import HeadRunner
 
 
 class Runner(Protocol):
@@ -61,7 +61,7 @@ class PagedRunner:
             the same in a prompt, in pieces of one, and in a reply.
         as_rows: pieces of up to so many tokens are computed so too, as that is sooner.
         states: of sequences, where layers have some.
-        eagle: guesses by what the model makes of the tokens, where it has such a head.
+        head: guesses by what the model makes of the tokens, where it has one.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PagedRunner:
         apart: bool = False,
         as_rows: int = 0,
         states: StatePool | None = None,
-        eagle: EagleRunner | None = None,
+        head: HeadRunner | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
@@ -81,7 +81,7 @@ class PagedRunner:
         self._apart = apart
         self._as_rows = as_rows
         self._states = states
-        self._eagle = eagle
+        self._head = head
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`."""
@@ -99,10 +99,10 @@ class PagedRunner:
             step.adapted = AdaptedRows.of(chunks, device)
             step.states = StepStates.of(self._states, chunks, device, apart=self._apart)
             step.seen = MediaRows.of(chunks)
-            step.taken = taken = None if self._eagle is None else self._eagle.taken
+            step.taken = taken = None if self._head is None else self._head.taken
             hidden = self._decoder.hidden_states(token_ids, step, self._cache)
-            if self._eagle is not None and taken is not None:
-                self._eagle.read(chunks, taken)
+            if self._head is not None and taken is not None:
+                self._head.read(chunks, taken)
             if not rows:
                 return hidden[:0]
             if len(rows) != len(hidden):

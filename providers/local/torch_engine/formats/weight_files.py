@@ -167,6 +167,18 @@ class LateWeight:
 
 
 @contextmanager
+def plain_weights(folder: Path) -> Iterator[dict[str, Any]]:
+    """What a model in `folder` has that isn't quantized, by the names of its weights: each is read
+    where it is asked for with `[...]`."""
+    with ExitStack() as stack:
+        found: dict[str, Any] = {}
+        for path in weight_files(folder):
+            file = stack.enter_context(safe_open(path, framework="pt"))
+            found |= {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        yield found
+
+
+@contextmanager
 def late_weights(
     folder: Path, quantized: Quantized, dtype: torch.dtype
 ) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,13 @@ log = logging.getLogger(__name__)
 NAMED = 4
 """Weights that an error names; of the others it says how many they are."""
 
+QWEN_PREDICTORS = "mtp."
+"""What begins the names of layers that predict further tokens (MTP) in Qwen's checkpoints."""
+
+PREDICTOR = "eh_proj.weight"
+"""What each such layer has in those of DeepSeek and many since, where it is counted as a layer
+behind the model's last."""
+
 
 class IncompleteError(ValueError):
     """A checkpoint is not the one of its config; the message is a sentence."""
@@ -54,7 +61,8 @@ def read_model(kind: Any, folder: Path, *, spare: Collection[str] = (), **settin
         )
     computed = [name for name, _ in module.named_buffers()]
     over = sorted(name for name in found["unexpected_keys"] if not _ends(computed, name))
-    own = [name for name in over if _is_own(module, name)]
+    beside = predictors_in(over)
+    own = [name for name in over if not name.startswith(beside) and _is_own(module, name)]
     if own:
         raise IncompleteError(
             f"its config has no place for {_listed(own)}: config and weights are of different"
@@ -88,6 +96,26 @@ def plain_config(config: Any) -> Any:
         if hasattr(each, "quantization_config"):
             del each.quantization_config
     return config
+
+
+def predictors_in(names: Iterable[str]) -> tuple[str, ...]:
+    """What the names of the weights of all such layers begin with, in a checkpoint with these."""
+    return (
+        QWEN_PREDICTORS,
+        *(name.removesuffix(PREDICTOR) for name in names if name.endswith(f".{PREDICTOR}")),
+    )
+
+
+def first_predictor(names: Iterable[str], config: Any) -> str | None:
+    """What the names of the first such layer's weights begin with; None without one.
+
+    Args:
+        names: of the weights in a checkpoint.
+        config: transformers', of the model.
+    """
+    starts = (QWEN_PREDICTORS, f"model.layers.{config.get_text_config().num_hidden_layers}.")
+    there = list(names)
+    return next((each for each in starts if any(name.startswith(each) for name in there)), None)
 
 
 def _is_own(module: Any, name: str) -> bool:

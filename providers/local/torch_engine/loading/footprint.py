@@ -15,12 +15,19 @@ from transformers import AutoConfig
 from providers.base import ProviderStartError
 from providers.local.models import store as model_store
 from providers.local.residency.host import Footprint
-from providers.local.torch_engine.config import CUDA_BYTES, DraftConfig, EagleConfig, TorchConfig
+from providers.local.torch_engine.config import (
+    CUDA_BYTES,
+    DraftConfig,
+    EagleConfig,
+    MTPConfig,
+    TorchConfig,
+)
 from providers.local.torch_engine.devices import choose_device, choose_dtype
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import state_shapes, why_not
 from providers.local.torch_engine.loading.loader import chosen_quantization
+from providers.local.torch_engine.loading.paged import states_tried
 from providers.local.torch_engine.media.families import multimodal_class
 from providers.local.torch_engine.model.kv_cache import CacheShape, RowShape
 from providers.local.torch_engine.model.linear import PACKED
@@ -113,6 +120,12 @@ def footprint(
     if isinstance(config.speculation, EagleConfig):
         head = _head(config, config.speculation, device, dtype)
         loading, stays, parks = loading + head.loading, stays + head.stays, 0
+    if isinstance(config.speculation, MTPConfig):
+        from providers.local.torch_engine.heads.mtp_checkpoint import layer_config
+
+        # Its weights are among the model's.
+        head = head._replace(token=_token_bytes(layer_config(architecture), config, dtype))
+        parks = 0
     cache = cache_bytes(architecture, config, dtype, context_length, stays, head.token)
     beside = 0 if place == "cpu" else CUDA_BYTES
     if isinstance(config.speculation, DraftConfig):
@@ -135,7 +148,7 @@ def _draft(config: TorchConfig, settings: DraftConfig, longest: int) -> int:
 
 
 class _Head(NamedTuple):
-    """What an EAGLE-3 head takes.
+    """What a head takes.
 
     Attributes:
         loading, stays: its weights, while they are read and later.
@@ -154,12 +167,13 @@ def _head(
     config: TorchConfig, settings: EagleConfig, device: torch.device, dtype: torch.dtype
 ) -> _Head:
     from providers.local.torch_engine.drafts import head_quantization
-    from providers.local.torch_engine.eagle.checkpoint import HeadConfig, HeadFolderError
+    from providers.local.torch_engine.heads.eagle_checkpoint import HeadConfig
+    from providers.local.torch_engine.heads.head import HeadError
 
     folder = model_store.resolve(settings.eagle)
     try:
         counts, layer = count_weights(folder), HeadConfig.of(folder).layer
-    except (HeadFolderError, OSError, ValueError, KeyError, struct.error) as error:
+    except (HeadError, OSError, ValueError, KeyError, struct.error) as error:
         raise ProviderStartError(
             f"It can't be told what '{settings.eagle}' in {folder} takes of memory, as {error}:"
             " name an EAGLE-3 head in 'speculation', or leave that out of the template."
@@ -261,8 +275,11 @@ def cache_bytes(
     sequences, states = config.max_sequences, 0
     if shapes:
         each = sum(shape.nbytes for shape in shapes)
-        sequences, kept = affordable(allowed, each, sequences, keeps=config.prefix_cache)
-        states = (sequences + kept) * each
+        tried = states_tried(config)
+        sequences, kept = affordable(
+            allowed, each, sequences, keeps=config.prefix_cache, tried=tried
+        )
+        states = (sequences + kept + tried) * each
         allowed -= states
     if known:
         # In whole blocks, of which the last is rarely full.

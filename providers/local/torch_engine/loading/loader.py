@@ -22,7 +22,7 @@ from providers.local.models.quantized import is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
-from providers.local.torch_engine.config import AheadConfig, DraftConfig, EagleConfig, TorchConfig
+from providers.local.torch_engine.config import AheadConfig, DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import choose_device, choose_dtype, current
 from providers.local.torch_engine.loading.checkpoint import read_model
@@ -48,7 +48,7 @@ from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.eagle.head_runner import EagleRunner
+    from providers.local.torch_engine.heads.head_runner import HeadRunner
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
 
@@ -94,7 +94,7 @@ class LoadedModel:
         longest: the tokens of a sequence for which there is a place, were there memory for them.
         draft: the smaller model that goes ahead of it, where it has one.
         sense: what it makes of media; None if it takes text alone.
-        eagle: the EAGLE-3 head that guesses for it, where it has one.
+        head: that guesses for it, where it has one.
     """
 
     config: TorchConfig
@@ -115,7 +115,7 @@ class LoadedModel:
     longest: int = 0
     draft: Draft | None = None
     sense: TorchSense | None = None
-    eagle: EagleRunner | None = None
+    head: HeadRunner | None = None
 
 
 def load(
@@ -180,7 +180,7 @@ def load_here(
     states: StateSlots | None = None
     cache_bytes: int | None = None
     adapters: AdapterReader | None = None
-    eagle: EagleRunner | None = None
+    head: HeadRunner | None = None
     if unbatched is None:
         quantization = chosen_quantization(name, folder, config, device, dtype)
         decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
@@ -188,13 +188,13 @@ def load_here(
             _keep_beside_weights(folder, read, quantization)
         vocab_size, weights = len(decoder.embedding), decoder
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
-        head = None
-        if isinstance(config.speculation, EagleConfig):
+        guesses = None
+        if isinstance(config.speculation, AheadConfig):
             from providers.local.torch_engine.drafts import load_head
 
-            head = load_head(name, config, config.speculation, decoder)
-        runner, blocks, kernels, long_rope, states, cache_bytes, eagle = paged(
-            name, decoder, context_length, limits, config, head
+            guesses = load_head(name, folder, config, decoder, quantization)
+        runner, blocks, kernels, long_rope, states, cache_bytes, head = paged(
+            name, decoder, context_length, limits, config, guesses
         )
     else:
         runner, vocab_size = unbatched
@@ -231,7 +231,7 @@ def load_here(
         weights=weights,
         longest=context_length,
         sense=sense,
-        eagle=eagle,
+        head=head,
     )
     if not isinstance(config.speculation, AheadConfig):
         return loaded

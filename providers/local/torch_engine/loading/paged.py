@@ -11,9 +11,9 @@ import torch
 from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
-from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.eagle.head import EagleHead
-from providers.local.torch_engine.eagle.head_runner import EagleRunner
+from providers.local.torch_engine.config import AheadConfig, TorchConfig
+from providers.local.torch_engine.heads.head import GuessingHead
+from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.loading.kernel_choice import (
     choose_kernels,
     choose_prompt_attention,
@@ -24,6 +24,7 @@ from providers.local.torch_engine.model.recurrent.states import StatePool, affor
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
+from providers.local.torch_engine.scheduling.speculation import MOST_ROWS
 from providers.local.torch_engine.scheduling.state_slots import StateSlots
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Paged(NamedTuple):
         long_rope: what long sequences turn by, where that is something else.
         states: who has which, where its layers have some.
         cache_bytes: what the KV cache and the states take.
-        eagle: its head beside it, where it has one.
+        head: beside it, where it has one.
     """
 
     runner: Runner
@@ -53,7 +54,7 @@ class Paged(NamedTuple):
     long_rope: LongRope | None
     states: StateSlots | None
     cache_bytes: int
-    eagle: EagleRunner | None = None
+    head: HeadRunner | None = None
 
 
 def paged(
@@ -62,7 +63,7 @@ def paged(
     context_length: int,
     limits: StepLimits,
     config: TorchConfig,
-    head: EagleHead | None = None,
+    head: GuessingHead | None = None,
 ) -> Paged:
     """Make what runs a model in batches.
 
@@ -103,10 +104,10 @@ def paged(
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    eagle = None
+    ahead = None
     if head is not None and beside is not None:
         head.inner.reach(positions)
-        eagle = EagleRunner(head, total, BLOCK_SIZE, beside)
+        ahead = HeadRunner(head, total, BLOCK_SIZE, beside)
     chosen = choose_kernels(name, config.kernels, decoder, packed=is_packed)
     prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
     runner: Runner
@@ -135,14 +136,14 @@ def paged(
         apart = config.deterministic
         kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=is_packed)
         runner = PagedRunner(
-            decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states, eagle=eagle
+            decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states, head=ahead
         )
     else:
         apart = config.deterministic
-        runner = PagedRunner(decoder, cache, apart=apart, states=states, eagle=eagle)
+        runner = PagedRunner(decoder, cache, apart=apart, states=states, head=ahead)
     blocks = BlockManager(total, BLOCK_SIZE)
     taken = total * block_bytes + state_bytes
-    return Paged(runner, blocks, chosen, long_rope, slots, taken, eagle)
+    return Paged(runner, blocks, chosen, long_rope, slots, taken, ahead)
 
 
 def _check_packed(name: str, decoder: Decoder) -> None:
@@ -178,7 +179,10 @@ def _slots(
     if not shapes:
         return None
     each = sum(shape.nbytes for shape in shapes.values())
-    running, kept = affordable(allowed, each, limits.sequences, keeps=config.prefix_cache)
+    tried = states_tried(config)
+    running, kept = affordable(
+        allowed, each, limits.sequences, keeps=config.prefix_cache, tried=tried
+    )
     if running < 1:
         raise ProviderStartError(
             f"The KV cache of the model '{name}' gets {int(allowed)} bytes, of which half is for"
@@ -193,7 +197,14 @@ def _slots(
         )
         limits.sequences = running
     log.info("%s: %d states of %d bytes, to run and to go on from", name, running + kept, each)
-    return StateSlots(StatePool(shapes, running + kept, decoder.embedding.device), running)
+    pool = StatePool(shapes, running + kept + tried, decoder.embedding.device)
+    return StateSlots(pool, running, tried)
+
+
+def states_tried(config: TorchConfig) -> int:
+    """How many states there are to go back to from guesses, of a model whose layers have some: one
+    for each token that a step may guess."""
+    return MOST_ROWS - 1 if isinstance(config.speculation, AheadConfig) else 0
 
 
 def _record(name: str, runner: KernelRunner) -> None:

@@ -28,7 +28,7 @@ from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.adapters.low_rank import AdaptedRows
-    from providers.local.torch_engine.eagle.head import TakenStates
+    from providers.local.torch_engine.heads.head import TakenStates
     from providers.local.torch_engine.media.in_step import MediaRows
 
 
@@ -492,6 +492,22 @@ class ForwardStep(ABC):
 
     def _attended(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """What the attention of a layer finds: `[tokens, heads * head_dim]`."""
+        queries, gates = self.written(qkv, layer, cached)
+        found = self.attend(queries, cached, layer)
+        if layer.latent is not None:
+            found = self.by_row(layer.latent.values, found)
+        if gates is None:
+            return found
+        return found.mul_(self.by_row(torch.sigmoid, gates))
+
+    def written(
+        self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Write the keys and values of a layer with attention into the cache.
+
+        Returns:
+            The queries, and what gates what they find; None where nothing does.
+        """
         gates = None
         if layer.gates_attention:
             everything, rows = qkv.shape[1], numbers_of(cached)
@@ -500,12 +516,7 @@ class ForwardStep(ABC):
             qkv, gates = qkv.split([everything - queries, queries], -1)
             qkv = qkv.contiguous()
         self._norm_rows(qkv, layer)
-        found = self.attend(self.turn_and_write(qkv, layer, cached), cached, layer)
-        if layer.latent is not None:
-            found = self.by_row(layer.latent.values, found)
-        if gates is None:
-            return found
-        return found.mul_(self.by_row(torch.sigmoid, gates))
+        return self.turn_and_write(qkv, layer, cached), gates
 
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp

@@ -39,11 +39,13 @@ class Chunk(NamedTuple):
         sequence: whose.
         tokens: how many.
         guessed: tokens that may come after the last of it.
+        tried: where the sequence has a state, the slots of what it is before each of these.
     """
 
     sequence: TorchSequence
     tokens: int
     guessed: tuple[int, ...] = ()
+    tried: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -222,7 +224,11 @@ class TorchScheduler:
         sequence = chunk.sequence
         if not sequence.ended:
             self.register(batch, Chunk(sequence, right))
+            if self._states is not None:
+                self._go_back(self._states, chunk, right)
             sequence.computed += right
+            if self._states is not None:
+                self._keep(self._states, sequence)
         assert self._guesser is not None
         self._guesser.settle(sequence, len(chunk.guessed), right, len(batch.chunks))
 
@@ -277,10 +283,13 @@ class TorchScheduler:
             if left >= 1 and not sequence.scores_prompt:
                 asked[place] = GuessRoom(sequence, min(room, left))
         guesses = guesser.guess(list(asked.values()), count)
+        first = 0
         for (place, each), guessed in zip(asked.items(), guesses, strict=True):
             end = each.sequence.computed + 1 + len(guessed)
             if guessed and self._has_room(each.sequence, end):
-                chunks[place] = chunks[place]._replace(guessed=guessed)
+                tried = () if self._states is None else self._states.tried(first, len(guessed))
+                first += len(guessed)
+                chunks[place] = chunks[place]._replace(guessed=guessed, tried=tried)
 
     def _has_room(self, sequence: TorchSequence, tokens: int) -> bool:
         """Blocks for the first `tokens` tokens, if nobody has to give way for them."""
@@ -486,6 +495,21 @@ class TorchScheduler:
             slot = states.reserve()
             if slot is not None:
                 sequence.saves.append(Save(after, slot, follows))
+
+    def _go_back(self, states: StateSlots, chunk: Chunk, right: int) -> None:
+        """Make a sequence's state that behind the first so many guesses, which were right; a copy
+        is kept where a block of its reply was full with one of them."""
+        sequence, size = chunk.sequence, self._blocks.block_size
+        assert sequence.state is not None
+        slots = (*chunk.tried, sequence.state)
+        end = (sequence.computed + right) // size * size
+        if self._prefix_cache and end > sequence.computed:
+            slot = states.reserve()
+            if slot is not None:
+                states.states.copy(slots[end - sequence.computed], slot)
+                sequence.saves.append(Save(end, slot, follows=True))
+        if right < len(chunk.guessed):
+            states.states.copy(chunk.tried[right], sequence.state)
 
     def _keep(self, states: StateSlots, sequence: TorchSequence) -> None:
         """Keep the copies that were made of a sequence's state, as far as its tokens are known."""

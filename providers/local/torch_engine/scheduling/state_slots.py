@@ -35,12 +35,15 @@ class StateSlots:
         states: of all sequences.
         sequences: how many run at most: the first so many slots are theirs, and those behind them
             keep copies.
+        tried: how many slots, the last, are for the length of a step that has guesses.
     """
 
-    def __init__(self, states: StatePool, sequences: int) -> None:
+    def __init__(self, states: StatePool, sequences: int, tried: int = 0) -> None:
         self.states = states
+        kept = states.slots - tried
         self._free = list(range(sequences))
-        self._spare = list(range(sequences, states.slots))
+        self._spare = list(range(sequences, kept))
+        self._tried = range(kept, states.slots)
         self._kept: OrderedDict[bytes, int] = OrderedDict()
 
     @property
@@ -66,6 +69,10 @@ class StateSlots:
     def end(self, slot: int) -> None:
         """A sequence does not run any more."""
         heapq.heappush(self._free, slot)
+
+    def tried(self, first: int, count: int) -> tuple[int, ...]:
+        """Slots for what a step has before each of its guesses, of those from `first` on."""
+        return tuple(self._tried[first : first + count])
 
     def reserve(self) -> int | None:
         """A slot for a copy: an empty one, or that of the copy that was not of use for the longest

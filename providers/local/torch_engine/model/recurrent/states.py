@@ -2,7 +2,7 @@
 
 A state is what came of all tokens so far. It is as large after one token as after many, and can't
 go back by one. So what a later sequence is to begin with is copied when it is there, into a slot of
-its own.
+its own; and so is, before each token that is guessed, what to go back to if the guess is wrong.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ KEPT_EACH = 4
 comes to, and as much of those before it."""
 
 
-def affordable(nbytes: float, state: int, sequences: int, *, keeps: bool) -> tuple[int, int]:
+def affordable(
+    nbytes: float, state: int, sequences: int, *, keeps: bool, tried: int = 0
+) -> tuple[int, int]:
     """How many sequences may have a state, and how many states may be kept besides.
 
     Args:
@@ -95,7 +97,8 @@ def affordable(nbytes: float, state: int, sequences: int, *, keeps: bool) -> tup
         state: what one takes, in all layers.
         sequences: how many should run at the same time.
         keeps: whether any are to be kept.
+        tried: how many there have to be beside them, to go back to from guesses.
     """
-    fit = int(nbytes / 2 / state)
+    fit = max(0, int(nbytes / 2 / state) - tried)
     running = min(sequences, fit)
     return running, min(KEPT_EACH * sequences, fit - running) if keeps else 0

@@ -87,9 +87,12 @@ class StepStates:
                 for save in sorted(each.saves)
                 if each.computed < save.tokens <= each.computed + chunk.tokens
             )
+            saved += tuple(
+                Saved(chunk.tokens + right, slot) for right, slot in enumerate(chunk.tried)
+            )
             # One that is a trial has no state of its own.
-            spans.append(StateSpan(at, chunk.tokens, each.state or 0, saved))
-            at += chunk.tokens
+            spans.append(StateSpan(at, chunk.rows, each.state or 0, saved))
+            at += chunk.rows
         return cls(states, spans, device, apart=apart)
 
     def go_on(self, layer: Layer, projected: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

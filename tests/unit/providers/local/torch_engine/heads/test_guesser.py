@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from llama_compat.types import TopPSamplingStrategy
-from providers.local.torch_engine.eagle.guesser import EagleGuesser
+from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
 from tests.unit.providers.local.engines import generate, opened, running
-from tests.unit.providers.local.torch_engine.eagle.heads import random_pair, telling_pair
+from tests.unit.providers.local.torch_engine.heads.eagle_heads import random_pair, telling_pair
 from tests.unit.providers.local.torch_engine.test_drafts import (
     ALLOWED,
     SAMPLINGS,
@@ -40,8 +40,8 @@ def with_head(head: Path, **settings: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is as small as its head, so that it would never pay."""
-    monkeypatch.setattr(EagleGuesser, "_cost", lambda self, usual: 0.05)
-    monkeypatch.setattr(EagleGuesser, "_pay", lambda self, asked: None)
+    monkeypatch.setattr(HeadGuesser, "_cost", lambda self, usual: 0.05)
+    monkeypatch.setattr(HeadGuesser, "_pay", lambda self, asked: None)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,8 @@ async def test_a_head_that_knows_nothing_is_left_alone_soon(
 ) -> None:
     model, head = random_pair(tmp_path)
     # What it takes is not measured here, but said: a tenth of a step for each token.
-    monkeypatch.setattr(EagleGuesser, "_cost", lambda self, usual: 0.1)
-    monkeypatch.setattr(EagleGuesser, "_pay", pay_what_was_expected)
+    monkeypatch.setattr(HeadGuesser, "_cost", lambda self, usual: 0.1)
+    monkeypatch.setattr(HeadGuesser, "_pay", pay_what_was_expected)
     expected = []
     for settings in ({"speculation": "none", "kernels": "sdpa"}, with_head(head)):
         async with running(model, **settings) as engine:

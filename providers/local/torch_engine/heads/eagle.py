@@ -8,7 +8,6 @@ the one guessed behind it is computed with.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -18,37 +17,9 @@ from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.linear import Linear
 
 
-class TakenStates:
-    """What comes into some of a model's layers in one step.
-
-    Args:
-        layers: which; the number of layers is what comes out of the last.
-    """
-
-    def __init__(self, layers: Collection[int]) -> None:
-        self._layers = layers
-        self._found: list[torch.Tensor] = []
-
-    def look(self, layer: int, hidden: torch.Tensor, product: torch.Tensor | None) -> None:
-        """Take what comes into `layer`, if that is one of them.
-
-        Args:
-            layer: its number.
-            hidden: `[tokens, hidden]`; it changes later.
-            product: what is still to be added to it; None for nothing.
-        """
-        if layer in self._layers:
-            self._found.append(hidden.clone() if product is None else hidden + product)
-
-    @property
-    def together(self) -> torch.Tensor:
-        """Of all these layers, ascending: `[tokens, layers * hidden]`."""
-        return torch.cat(self._found, -1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EagleHead:
-    """The weights of a head, as functions.
+    """The weights of an EAGLE-3 head, as functions; see `GuessingHead`.
 
     Attributes:
         inner: its layer, with embedding, last norm and what makes logits, as a model of one layer.
@@ -71,17 +42,7 @@ class EagleHead:
     def forward(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> torch.Tensor:
-        """What the layer makes of some tokens; writes the cache.
-
-        Args:
-            token_ids: each the one that follows where its state is, `[tokens]`.
-            states: `[tokens, hidden]`; they stay as they are.
-            step: where they are.
-            cached: the head's layer of the cache.
-
-        Returns:
-            States to go on from, and to make logits of: `[tokens, hidden]`.
-        """
+        """See `GuessingHead`."""
         [layer] = self.inner.layers
         assert layer.mlp_input_norm is not None
         assert isinstance(layer.mlp, GatedMLP)
@@ -95,13 +56,12 @@ class EagleHead:
     def write(
         self, token_ids: torch.Tensor, states: torch.Tensor, step: ForwardStep, cached: torch.Tensor
     ) -> None:
-        """As `forward`, of tokens that are looked at later, and nothing is asked of now."""
+        """See `GuessingHead`."""
         qkv, _ = self._queries_and_keys(token_ids, states, step)
         step.turn_and_write(qkv, self.inner.layers[0], cached)
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep, vocab_size: int) -> torch.Tensor:
-        """The logits of what `forward` gave, of the model's tokens: float32, `[rows, vocab_size]`;
-        of those that the head does not know -infinity."""
+        """See `GuessingHead`."""
         own = self.inner.logits(hidden, step)
         if self.targets is None:
             return own

@@ -1,4 +1,4 @@
-"""Runs an EAGLE-3 head beside its model: in the same blocks of the cache, a step behind it.
+"""Runs a head beside its model: in the same blocks of the cache, a step behind it.
 
 The head's keys and values of a token lie where the model's do, in a layer of their own. So what is
 found of a prompt in the cache is there for both, and what has to give way goes with the model's.
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from providers.local.torch_engine.eagle.head import EagleHead, TakenStates
+from providers.local.torch_engine.heads.head import GuessingHead, TakenStates
 from providers.local.torch_engine.model.attention import SequenceSpan
 from providers.local.torch_engine.model.decoder import ForwardStep
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
@@ -102,7 +102,7 @@ class _Rows:
         self.slots += (blocks[at // size] * size + at % size for at in range(start, end))
 
 
-class EagleRunner:
+class HeadRunner:
     """A head with its cache.
 
     Args:
@@ -112,7 +112,7 @@ class EagleRunner:
         shape: what a token takes.
     """
 
-    def __init__(self, head: EagleHead, blocks: int, block_size: int, shape: CacheShape) -> None:
+    def __init__(self, head: GuessingHead, blocks: int, block_size: int, shape: CacheShape) -> None:
         self._head = head
         self._block_size = block_size
         self._spare = blocks

@@ -1,4 +1,4 @@
-"""Tokens guessed by an EAGLE-3 head; see `head`.
+"""Tokens guessed by a head; see `head`.
 
 It draws by the numbers that the model itself will draw by, as a draft does, so that a reply is what
 it is without; see `scheduling.draft`.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from providers.local.torch_engine.eagle.head_runner import EagleRunner
+from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.scheduling.measured import MeasuredGuesser
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS
 
 
-class EagleGuesser(MeasuredGuesser):
+class HeadGuesser(MeasuredGuesser):
     """Has a head say what may come; see `Guesser`.
 
     Args:
@@ -30,7 +30,7 @@ class EagleGuesser(MeasuredGuesser):
 
     def __init__(
         self,
-        runner: EagleRunner,
+        runner: HeadRunner,
         most: int,
         longest: int,
         vocab_size: int,

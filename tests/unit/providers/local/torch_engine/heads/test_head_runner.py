@@ -17,7 +17,7 @@ from providers.local.torch_engine.loading.loader import LoadedModel, load
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
-from tests.unit.providers.local.torch_engine.eagle.heads import (
+from tests.unit.providers.local.torch_engine.heads.eagle_heads import (
     LAYERS,
     config_in,
     expected_logits,
@@ -58,13 +58,13 @@ def computed(loaded: LoadedModel, *chunks: Chunk) -> None:
 
 def said(loaded: LoadedModel, sequence: TorchSequence, guesses: tuple[int, ...]) -> Any:
     """What the head says, and goes on to say if it is told what it guessed."""
-    assert loaded.eagle is not None
+    assert loaded.head is not None
     with torch.inference_mode():
-        [ahead] = loaded.eagle.begin([sequence])
-        found = [loaded.eagle.forward([ahead], loaded.model.vocab_size)]
+        [ahead] = loaded.head.begin([sequence])
+        found = [loaded.head.forward([ahead], loaded.model.vocab_size)]
         for guess in guesses:
             ahead.own.token_ids.append(guess)
-            found.append(loaded.eagle.forward([ahead], loaded.model.vocab_size))
+            found.append(loaded.head.forward([ahead], loaded.model.vocab_size))
     return torch.cat(found)
 
 
@@ -152,8 +152,8 @@ def test_the_last_token_of_a_full_block_is_there_for_others(folder: Path, tmp_pa
     """Whose prompts begin with all of it, though what follows it is not known yet."""
     config = head_config(config_in(folder))
     loaded = loaded_with(folder, write_head(tmp_path, config, random_weights(config)))
-    assert loaded.eagle is not None
-    layer = loaded.eagle._cache.layers[0]
+    assert loaded.head is not None
+    layer = loaded.head._cache.layers[0]
     layer.fill_(torch.nan)
     whole = TorchSequence(Generation(TOKENS[:32], SamplingParams(), 1), lambda _: None)
     whole.blocks = [4, 6]
@@ -166,11 +166,11 @@ def test_a_sequence_that_was_sent_back_is_not_guessed_for_from_old_states(
 ) -> None:
     config = head_config(config_in(folder))
     loaded = loaded_with(folder, write_head(tmp_path, config, random_weights(config)))
-    assert loaded.eagle is not None
+    assert loaded.head is not None
     sequence = sequence_of([5, 2, 9])
     computed(loaded, Chunk(sequence, 40))
     sequence.computed = 16
-    assert loaded.eagle.begin([sequence]) == []
+    assert loaded.head.begin([sequence]) == []
 
 
 def test_in_8_bits_of_cache_it_says_nearly_the_same(folder: Path, tmp_path: Path) -> None:

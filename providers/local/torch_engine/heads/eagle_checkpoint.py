@@ -20,8 +20,9 @@ from safetensors.torch import load_file
 
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import EagleConfig
-from providers.local.torch_engine.eagle.head import EagleHead
 from providers.local.torch_engine.formats.weight_files import weight_files
+from providers.local.torch_engine.heads.eagle import EagleHead
+from providers.local.torch_engine.heads.head import HeadError
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder, Norm
@@ -35,10 +36,6 @@ UNUSED = ("t2d", "rotary_emb.inv_freq", "mask_hidden")
 LAYER = "layers.0."
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 """Of a layer, those that take an embedding beside a state."""
-
-
-class HeadFolderError(ValueError):
-    """A folder has no head that goes with the model; the message says why, after "as"."""
 
 
 class HeadConfig(NamedTuple):
@@ -63,7 +60,7 @@ class HeadConfig(NamedTuple):
         """Read the one in `folder`.
 
         Raises:
-            HeadFolderError: it is that of something else.
+            HeadError: it is that of something else.
         """
         from transformers import LlamaConfig
 
@@ -74,14 +71,14 @@ class HeadConfig(NamedTuple):
             kind, count = layer.get("model_type", "llama"), layer.get("num_hidden_layers", 1)
             names = [str(each) for each in said.get("architectures") or ()]
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise HeadFolderError(f"its config.json can't be read ({error})") from error
+            raise HeadError(f"its config.json can't be read ({error})") from error
         if not any("eagle3" in name.lower() for name in names):
-            raise HeadFolderError(
+            raise HeadError(
                 f"its config.json is that of '{', '.join(names) or 'nothing'}', and not of an"
                 " EAGLE-3 head"
             )
         if kind != "llama" or count != 1:
-            raise HeadFolderError(
+            raise HeadError(
                 f"it has {count} layers of the kind '{kind}': those of one Llama layer are read"
             )
         try:
@@ -95,7 +92,7 @@ class HeadConfig(NamedTuple):
                 _layers(said),
             )
         except Exception as error:  # of a damaged config, whatever its reader stumbles over
-            raise HeadFolderError(f"its config.json makes no sense ({error})") from error
+            raise HeadError(f"its config.json makes no sense ({error})") from error
 
 
 def _layers(said: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -131,7 +128,7 @@ def read_head(
     """
     try:
         return _read(folder, HeadConfig.of(folder), model, quantization)
-    except HeadFolderError as error:
+    except HeadError as error:
         raise ProviderStartError(
             f"'{settings.eagle}' can't guess for '{name}', as {error}: name an EAGLE-3 head that"
             " was trained for this model in 'speculation', or leave that out of the template."
@@ -142,20 +139,20 @@ def _read(folder: Path, config: HeadConfig, model: Decoder, quantization: str) -
     make = linear.MAKES[quantization]
     vocabulary, width = model.embedding.shape
     if config.vocab_size != vocabulary:
-        raise HeadFolderError(
+        raise HeadError(
             f"it was trained for a model of {config.vocab_size} tokens, and this one has"
             f" {vocabulary}"
         )
     layers = config.layers or usual_layers(len(model.layers))
     if len(set(layers)) != len(layers) or layers[0] < 0 or layers[-1] > len(model.layers):
-        raise HeadFolderError(
+        raise HeadError(
             f"it takes what goes into the layers {', '.join(map(str, layers))}, and the model has"
             f" {len(model.layers)}"
         )
     weights = _Weights(folder, model)
     fuse = weights.take("fc.weight")
     if fuse.shape != (config.layer.hidden_size, width * len(layers)):
-        raise HeadFolderError(
+        raise HeadError(
             f"it makes {fuse.shape[0]} numbers of {fuse.shape[-1]}, where its config says"
             f" {config.layer.hidden_size} and {len(layers)} layers of the model give {width} each"
         )
@@ -173,7 +170,7 @@ def _read(folder: Path, config: HeadConfig, model: Decoder, quantization: str) -
             targets=_targets(config, offsets, model),
         )
     if weights.left:
-        raise HeadFolderError(f"it has weights that an EAGLE-3 head has not: {weights.left}")
+        raise HeadError(f"it has weights that an EAGLE-3 head has not: {weights.left}")
     return head
 
 
@@ -183,7 +180,7 @@ def _targets(
     count, vocabulary = config.draft_vocab_size, config.vocab_size
     if offsets is None:
         if count != vocabulary:
-            raise HeadFolderError(
+            raise HeadError(
                 f"it knows {count} tokens, and does not say which of {vocabulary} they are: 'd2t'"
                 " is missing"
             )
@@ -196,7 +193,7 @@ def _targets(
         or int(targets.max()) >= vocabulary
         or len(targets.unique()) != count
     ):
-        raise HeadFolderError(f"its 'd2t' does not say which tokens its {count} are")
+        raise HeadError(f"its 'd2t' does not say which tokens its {count} are")
     return targets
 
 
@@ -214,9 +211,9 @@ def _inner(
     hidden = config.layer.hidden_size
     table = weights.take_if_there("embed_tokens.weight")
     if table is not None and table.shape != (config.vocab_size, hidden):
-        raise HeadFolderError(f"its embeddings are {list(table.shape)}")
+        raise HeadError(f"its embeddings are {list(table.shape)}")
     if table is None and model.embedding.shape[1] != hidden:
-        raise HeadFolderError(
+        raise HeadError(
             f"it has no embeddings, and those of the model have {model.embedding.shape[1]} numbers,"
             f" where its own states have {hidden}"
         )
@@ -240,7 +237,7 @@ def _inner(
     }
     for name, parameter in module.named_parameters():
         if name in state and state[name].shape != parameter.shape:
-            raise HeadFolderError(
+            raise HeadError(
                 f"its weight '{name.removeprefix('model.')}' is {list(state[name].shape)}, and by"
                 f" its config {list(parameter.shape)}"
             )
@@ -253,7 +250,7 @@ class _Weights:
     """What is in a head's files, on the model's device and in its dtype.
 
     Raises:
-        HeadFolderError: they can't be read.
+        HeadError: they can't be read.
     """
 
     def __init__(self, folder: Path, model: Decoder) -> None:
@@ -261,7 +258,7 @@ class _Weights:
         try:
             found = _tensors(folder)
         except (OSError, ValueError, RuntimeError, SafetensorError, EOFError) as error:
-            raise HeadFolderError(f"its weights can't be read ({error})") from error
+            raise HeadError(f"its weights can't be read ({error})") from error
         self._found = {
             _name(name): tensor for name, tensor in found.items() if not name.endswith(UNUSED)
         }
@@ -275,7 +272,7 @@ class _Weights:
         """One that there has to be."""
         found = self.take_if_there(name)
         if found is None:
-            raise HeadFolderError(f"its weight '{name}' is missing")
+            raise HeadError(f"its weight '{name}' is missing")
         return found
 
     def take_if_there(self, name: str) -> torch.Tensor | None:

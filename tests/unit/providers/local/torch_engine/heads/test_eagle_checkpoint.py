@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import EagleConfig, TorchConfig
-from providers.local.torch_engine.eagle.checkpoint import read_head
-from providers.local.torch_engine.eagle.head import EagleHead
+from providers.local.torch_engine.heads.eagle import EagleHead
+from providers.local.torch_engine.heads.eagle_checkpoint import read_head
 from providers.local.torch_engine.loading.footprint import count_weights, footprint
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.loading.weights import decoder_of
@@ -22,7 +22,7 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import make_architecture
-from tests.unit.providers.local.torch_engine.eagle.heads import (
+from tests.unit.providers.local.torch_engine.heads.eagle_heads import (
     Weights,
     config_in,
     head_config,

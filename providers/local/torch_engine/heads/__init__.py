@@ -1,0 +1,1 @@
+"""Layers that guess a model's next tokens from what goes on inside it: EAGLE-3's, and MTP."""

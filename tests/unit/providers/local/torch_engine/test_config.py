@@ -1,0 +1,45 @@
+"""What a template says wrongly of the torch engine is told of what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llama_compat.distribution.problems import TemplateError
+from llama_compat.distribution.template import load_distribution
+from providers.registry import config_model
+
+KINDS = "expected 'ngram', 'none', or one of the keys 'draft', 'eagle' and 'mtp'"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "words"),
+    [
+        (
+            "{drafft: starter, tokens: 4}",
+            f"speculation: this says nothing of what guesses: {KINDS}",
+        ),
+        ("{tokens: 4}", KINDS),
+        ("ngramm", "expected 'ngram' or 'none', got 'ngramm'; did you mean 'ngram'?"),
+        ("3", "expected 'ngram' or 'none', got 3"),
+        ("{eagle: x, token: 4}", "speculation.token: unknown key 'token'; did you mean 'tokens'?"),
+        ("{draft: x, tokens: 9}", "speculation.tokens: expected a whole number from 1 to 7, got 9"),
+        (
+            "{mtp: true, quantization: int8}",
+            "unknown key 'quantization'; the keys here are tokens, mtp",
+        ),
+    ],
+)
+def test_a_mistake_in_speculation_is_told_once_and_of_its_kind(
+    tmp_path: Path, speculation: str, words: str
+) -> None:
+    file = tmp_path / "template.yaml"
+    file.write_text(
+        "version: 1\nproviders:\n  - id: p\n    type: local::torch\n    config:\n"
+        f"      speculation: {speculation}\nmodels:\n  - {{id: m, provider: p}}\n"
+    )
+    with pytest.raises(TemplateError) as raised:
+        load_distribution(str(file), config_model)
+    [problem] = raised.value.problems
+    assert words in f"{problem.path}: {problem.message}"
