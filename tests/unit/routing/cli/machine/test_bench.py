@@ -104,7 +104,8 @@ def test_a_server_that_runs_is_asked_by_1_8_and_32() -> None:
         assert each["median_ttft_ms"] > 0
     # An event has two tokens; one client reads a reply of five in 150 ms and more.
     one = found["clients"]["1"]
-    assert one["output_throughput"] <= 2 * 5 * one["requests"]
+    # The first is sent a moment after the second has begun, and it counts from there.
+    assert one["output_throughput"] <= 1.01 * 2 * 5 * one["requests"]
     assert one["output_throughput"] > 5 * (one["begun"] - 1)
     # No text comes twice, so that no cache answers.
     prompts = [body["messages"][0]["content"][:200] for _, body in server.asked]
