@@ -154,17 +154,26 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
 
-def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    imported: tuple[str, ...] = (),
+) -> str:
     """What `llama-compat` prints with these arguments, run to its end.
 
     Args:
         command: the arguments.
         env: variables beside those of this process.
+        imported: what it needs besides the router, as for `Forked`.
 
     Raises:
         subprocess.CalledProcessError: its exit code is not 0; `stderr` is what it said of that.
@@ -175,7 +184,7 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
         return subprocess.run(whole, env=added, capture_output=True, text=True, check=True).stdout
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         files = {"output": output.fileno(), "errors": errors.fileno()}
-        code = Forked(whole, env=added, **files).wait(RUN_SECONDS)
+        code = Forked(whole, env=added, imported=imported, **files).wait(RUN_SECONDS)
         for each in (output, errors):
             each.seek(0)
         if code:
@@ -386,6 +395,12 @@ def _become(asked: bytes, files: list[int]) -> None:
     for number, file in [(1, output), (2, errors), *((0, file) for file in inputs)]:
         os.dup2(file, number)
         os.close(file)
+    if os.isatty(0):
+        import fcntl
+        import termios
+
+        # The session's own, so that Ctrl-C there is a signal.
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.write(tells, _ID.pack(os.getpid()))
     os.close(tells)
     if wanted["first"]:

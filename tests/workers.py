@@ -62,6 +62,8 @@ def main() -> None:
     plugins = ["no:cacheprovider", "no:rerunfailures", "no:terminal", "no:xdist"]
     options = ["-oaddopts=-pno:schemathesis", *(f"-p{plugin}" for plugin in plugins)]
     pytest.main(["--collect-only", "-s", *options, *sys.argv[2:]], plugins=[_Imports()])
+    if documented := sys.modules.get("tests.integration.documented"):
+        documented.document()  # answers are held against it; to make it takes two seconds
     gc.disable()  # until a worker has collected, as in `tests/conftest.py`
     become_what_is_asked_for(int(sys.argv[1]))
     command = sys.argv[-1]

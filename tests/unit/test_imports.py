@@ -193,3 +193,15 @@ def test_a_plain_gateway_imports_nothing_of_records_metrics_and_traces() -> None
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_pull_starts_imports_nothing_of_vendors_and_templates() -> None:
+    """A pull starts several processes, and each would take a quarter of a second longer."""
+    script = (
+        "import sys, providers.local.models.child, providers.local.models.sources.ranged\n"
+        "print([name for name in sys.modules if name.startswith("
+        "('llama_compat.', 'providers.base', 'providers.remote', 'pydantic'))])"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

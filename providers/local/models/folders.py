@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Protocol
 import platformdirs
 
 from providers.base import ProviderStartError
+from providers.local.models.sizes import file_size
 
 
 class ModelStoreError(ProviderStartError):
@@ -71,16 +71,3 @@ def bytes_under(folder: Path) -> int:
         for parent, _, names in os.walk(folder)
         for name in names
     )
-
-
-def file_size(file: Path, *, allocated: bool = False) -> int | None:
-    """The size of a file, or how much of it is on disk; None if it isn't there (any more)."""
-    try:
-        status = file.lstat()
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    blocks = getattr(status, "st_blocks", None)  # not on Windows
-    # Downloads may reserve the whole file first and fill it in later.
-    return min(status.st_size, blocks * 512) if allocated and blocks is not None else status.st_size

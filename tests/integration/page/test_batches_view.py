@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 pytestmark = needs_chromium
 
+
+@pytest.fixture(scope="module")
+def tiny() -> None:
+    """No model of its own is looked at here."""
+
+
 Shot = Callable[[str], None]
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 pytestmark = needs_chromium
 
+
+@pytest.fixture(scope="module")
+def tiny() -> None:
+    """No model of its own is looked at here."""
+
+
 MODELS = ".opblock-get [data-path='/v1/models']"
 """Swagger UI's, which writes paths with invisible blanks."""
 

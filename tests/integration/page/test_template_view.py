@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 pytestmark = needs_chromium
 
+
+@pytest.fixture(scope="module")
+def tiny() -> None:
+    """No model of its own is looked at here."""
+
+
 HOSTILE = "</textarea><img src=x onerror=alert(1)>"
 
 TEMPLATE = f"""\

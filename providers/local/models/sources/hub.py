@@ -19,13 +19,13 @@ from providers.local.models import forecast
 from providers.local.models.folders import (
     ModelStoreError,
     Progress,
-    file_size,
     partial_folder,
     publish,
 )
 from providers.local.models.forecast import ModelForecast, WeightShapes
 from providers.local.models.gguf_header import read_remote_header
 from providers.local.models.projectors import best_projector, is_projector
+from providers.local.models.sizes import file_size
 from providers.local.models.sources import ranged
 from providers.local.models.sources.ranged import WantedFile
 from providers.requirements import require

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from providers.local.models.folders import file_size
 from providers.local.models.programs import Failure, run_python
+from providers.local.models.sizes import file_size
 
 PART = ".part"
 """How the name of a file ends that is not whole."""

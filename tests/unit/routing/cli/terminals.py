@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
-import signal
+import subprocess
 import sys
+import termios
 from codecs import getincrementaldecoder
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+
+from tests.forked import Forked
 
 COMMAND = str(Path(sys.executable).with_name("llama-compat"))
 
@@ -56,13 +61,38 @@ def does_nothing(shown: str) -> bool:
 
 
 class Terminal:
-    """A `llama-compat` process with a terminal of its own."""
+    """A `llama-compat` process with a terminal of its own.
 
-    def __init__(self, *arguments: str, term: str = "dumb", **environment: str) -> None:
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            environment = {**os.environ, "TERM": term, "OPENAI_API_KEY": "none", **environment}
-            os.execve(COMMAND, [COMMAND, *arguments], environment)
+    On Linux it is a fork of one that has imported what it needs, as a server of the tests is.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        term: str = "dumb",
+        imported: tuple[str, ...] = (),
+        **environment: str,
+    ) -> None:
+        command = [COMMAND, *arguments]
+        environment = {**os.environ, "TERM": term, "OPENAI_API_KEY": "none", **environment}
+        self._terminal, theirs = pty.openpty()
+        self._process: Forked | subprocess.Popen[bytes]
+        try:
+            if sys.platform == "linux":
+                files = {"input": theirs, "output": theirs}
+                self._process = Forked(command, env=environment, imported=imported, **files)
+            else:
+                self._process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=theirs,
+                    start_new_session=True,
+                    preexec_fn=partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0),
+                )
+        finally:
+            os.close(theirs)
         self._unread = ""
         self._decoder = getincrementaldecoder("utf-8")()
 
@@ -85,13 +115,12 @@ class Terminal:
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
+        code = self._process.wait()
         os.close(self._terminal)
-        return os.waitstatus_to_exitcode(status)
+        return code
 
     def end(self) -> None:
         """End it, if it has not ended."""
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
+        if self._process.returncode is None:
+            self._process.kill()
             self.wait()

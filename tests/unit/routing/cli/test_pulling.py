@@ -13,11 +13,12 @@ from llama_compat.distribution import Distribution
 from routing.cli import app
 from routing.cli.pulling import wanted_models
 from tests.conftest import needs_torch
+from tests.forked import TORCH, run
 from tests.integration.server_process import write_template
 from tests.local_server import serving
 from tests.tiny_models import make_model
 from tests.unit.providers.local.models.test_store import Hub, hub
-from tests.unit.routing.cli.terminals import COMMAND, Terminal
+from tests.unit.routing.cli.terminals import Terminal
 
 __all__ = ["hub"]
 
@@ -60,38 +61,29 @@ def test_with_pull_it_is_fetched_first(
     pytest.importorskip("huggingface_hub")
     with serving(Hub().answer) as url:
         monkeypatch.setenv("HF_ENDPOINT", url)
-        ended = subprocess.run(
-            [COMMAND, "run", str(template), "--pull", "--port", "0"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    assert "hf:org/name is ready in" in ended.stdout
+        with pytest.raises(subprocess.CalledProcessError) as ended:
+            # None that has imported torch, as Hugging Face's library reads HF_ENDPOINT only then.
+            run(["run", str(template), "--pull", "--port", "0"])
+    assert "hf:org/name is ready in" in ended.value.stdout
     assert list((tmp_path / "home").rglob("config.json"))
     # What was fetched is no model of which anybody could make anything.
-    assert ended.returncode == 1
+    assert ended.value.returncode == 1
 
 
 @needs_torch
 @pytest.mark.engine
 def test_without_a_terminal_nobody_is_asked(template: Path) -> None:
-    ended = subprocess.run(
-        [COMMAND, "run", str(template), "--port", "0"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 1
-    assert "llama-compat pull hf:org/name" in ended.stderr
-    assert "Pull it?" not in ended.stdout
+    with pytest.raises(subprocess.CalledProcessError) as ended:
+        run(["run", str(template), "--port", "0"], imported=TORCH)
+    assert ended.value.returncode == 1
+    assert "llama-compat pull hf:org/name" in ended.value.stderr
+    assert "Pull it?" not in ended.value.stdout
 
 
 @needs_torch
 @pytest.mark.engine
 def test_on_a_terminal_it_is_offered(template: Path) -> None:
-    terminal = Terminal("run", str(template), "--port", "0")
+    terminal = Terminal("run", str(template), "--port", "0", imported=TORCH)
     terminal.read_until("The model 'hf:org/name' is not on this machine. Pull it? [Y/n]")
     terminal.type("n\n")
     terminal.read_until("Later: llama-compat pull hf:org/name")
