@@ -324,7 +324,9 @@ class Guard:
             Blocked: a check wants nothing to go by then.
         """
         for check in self.checks.settings:
-            if place not in check.places or (by_patterns and not check.has_patterns):
+            if place not in check.places or check.images is not None:
+                continue
+            if by_patterns and not check.has_patterns:
                 continue
             self.note(check.name, ERROR)
             if check.on_error == "block":
