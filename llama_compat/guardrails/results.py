@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import structs
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.documents import mapped
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.hosted.vocabulary import HostedCall
+from llama_compat.hosted.vocabulary import HostedCall, Source
 
 
 async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
@@ -21,7 +19,7 @@ async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
         guard: of the request.
     """
     try:
-        seen = await guard.off_loop(len(call.output), _looked_through, call, guard)
+        seen = await guard.off_loop(len(call.output), looked_through, call, guard)
         if seen.images:
             await guard.look({"tool_results": seen.images})
             images, words = guard.shown_pictures(seen.images)
@@ -34,15 +32,25 @@ async def screened(call: HostedCall, guard: Guard) -> HostedCall | None:
     return seen
 
 
-def _looked_through(call: HostedCall, guard: Guard) -> HostedCall:
-    def texts(value: Any) -> Any:
-        return mapped(value, "tool_results", guard.text)
+def looked_through(call: HostedCall, guard: Guard) -> HostedCall:
+    """What may be seen of a call by the checks that need not ask anybody.
 
+    Raises:
+        Blocked: nothing of it.
+    """
     return structs.replace(
         call,
-        output=texts(call.output),
-        sources=tuple(
-            structs.replace(each, **texts(structs.asdict(each))) for each in call.sources
-        ),
-        tools=tuple(texts(list(call.tools))),
+        output=mapped(call.output, "tool_results", guard.text),
+        sources=tuple(looked_through_source(each, guard) for each in call.sources),
+        tools=tuple(mapped(list(call.tools), "tool_results", guard.text)),
     )
+
+
+def looked_through_source(source: Source, guard: Guard) -> Source:
+    """The same of something that was found.
+
+    Raises:
+        Blocked: nothing of it.
+    """
+    seen = mapped(structs.asdict(source), "tool_results", guard.text)
+    return structs.replace(source, **seen)

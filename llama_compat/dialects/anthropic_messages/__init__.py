@@ -16,6 +16,7 @@ What the two vocabularies don't share:
   are the reply's text.
 """
 
+from llama_compat.dialects.anthropic_messages.hosted_blocks import SEARCH_NAME
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.models import (
     parse_models,
@@ -42,6 +43,7 @@ from llama_compat.dialects.anthropic_messages.seals import FAMILY
 __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
+    "SEARCH_NAME",
     "RenderedRequest",
     "StreamParser",
     "StreamRenderer",

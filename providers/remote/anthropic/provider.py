@@ -20,6 +20,7 @@ from llama_compat.fitting.forced_reply import (
     thought_before_forced_call,
     with_json_call,
 )
+from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -137,6 +138,22 @@ class AnthropicMessagesProvider(
         if self.config.base_url != _BASE_URL:
             return frozenset()
         return frozenset({"web_search", "web_fetch", "mcp"})
+
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Where Anthropic's own tools are, and nothing of the request is against it: no other tool
+        has the name that the search has, none has to be called, and the reply is to be text, as it
+        cites ("Citations cannot be used with structured outputs", docs/en/build-with-claude/
+        citations, 2026-11-23)."""
+        wanted, choice = request.response_format, request.tool_choice
+        names = {each.tool_name for each in request.tools}
+        return (
+            WEB_SEARCH in self.hosted_tools("messages")
+            and anthropic_messages.SEARCH_NAME not in names
+            and tool.name == anthropic_messages.SEARCH_NAME
+            and not (tool.allowed_domains and tool.blocked_domains)
+            and (wanted is None or wanted.type == "text")
+            and (choice is None or choice.tool_name in (None, tool.name))
+        )
 
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """Claude's thinking is for Claude, whoever runs it: its signatures are good at Anthropic,
