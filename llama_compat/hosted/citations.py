@@ -87,8 +87,8 @@ def _bare(url: str) -> str:
 
 
 class SaidParts:
-    """A text that is one on the wire, as it comes, and where in it the vocabulary's parts begin, from
-    where the places of citations are counted there."""
+    """A text that is one on the wire, as it comes, and where in it the vocabulary's parts begin:
+    the places of citations are counted from there."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

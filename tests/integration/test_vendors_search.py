@@ -68,6 +68,15 @@ def claude(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def paused(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    """The part of `message` that the vendor says before it pauses, and then the rest."""
+    last = body["messages"][-1]
+    if last["role"] == "user":
+        return {**message, "content": message["content"][:2], "stop_reason": "pause_turn"}
+    assert last["content"] == message["content"][:2]
+    return {**message, "content": message["content"][2:]}
+
+
 def claudes_events(message: dict[str, Any]) -> Iterator[bytes]:
     def event(kind: str, **members: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
@@ -96,7 +105,7 @@ def claudes_events(message: dict[str, Any]) -> Iterator[bytes]:
         for delta in deltas:
             yield event("content_block_delta", index=index, delta=delta)
         yield event("content_block_stop", index=index)
-    end = {"stop_reason": "end_turn", "stop_sequence": None}
+    end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     yield event("message_delta", delta=end, usage=message["usage"])
     yield event("message_stop")
 
@@ -179,6 +188,8 @@ class Vendors:
             send(handler, 400, b'{"error": {"message": "Nothing is searched for."}}')
         elif handler.path == "/v1/messages":
             message = claude(body)
+            if body["model"].startswith("pausing"):
+                message = paused(body, message)
             if body.get("stream"):
                 send(handler, 200, b"".join(claudes_events(message)), events)
             else:
@@ -234,6 +245,7 @@ def server(
             ],
             models=[
                 {"id": "claude", "provider": "anthropic", "provider_model": "claude-sonnet-4-5"},
+                {"id": "pausing", "provider": "anthropic"},
                 {"id": "gemini", "provider": "gemini", "provider_model": "gemini-2.5-flash"},
                 {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
             ],
@@ -247,7 +259,7 @@ def client(server: ServerProcess) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-ALL = pytest.mark.parametrize("model", ["claude", "gemini", "gpt"])
+ALL = pytest.mark.parametrize("model", ["claude", "pausing", "gemini", "gpt"])
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -272,6 +284,9 @@ def test_a_response_shows_it_and_cites(client: openai.OpenAI, model: str, stream
     assert (cited.type, cited.url, cited.title) == ("url_citation", URL, TITLE)
     if model == "gpt":
         return  # Its chat completions do not say what they have looked for.
+    assert response.usage.output_tokens == (
+        18 if model == "pausing" else response.usage.output_tokens
+    )
     (call,) = [item for item in response.output if item.type == "web_search_call"]
     assert (call.status, call.action.query) == ("completed", "nile length")
     assert [each.url for each in call.action.sources] == [URL]

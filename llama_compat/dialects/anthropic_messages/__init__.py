@@ -39,10 +39,12 @@ from llama_compat.dialects.anthropic_messages.requests import (
     render_thinking,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
+from llama_compat.dialects.anthropic_messages.usage import PAUSED
 
 __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
+    "PAUSED",
     "SEARCH_NAME",
     "RenderedRequest",
     "StreamParser",

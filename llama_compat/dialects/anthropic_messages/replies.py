@@ -15,7 +15,7 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
     parse_search,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
-from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
+from llama_compat.dialects.anthropic_messages.usage import PAUSED, STOP_REASONS, Counts
 from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
@@ -157,18 +157,23 @@ class StreamParser:
 
     Args:
         dropped: what of the request the vendor was not sent, by name.
+        before: that of the message that this one goes on with, if it does with any.
     """
 
-    def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, dropped: tuple[str, ...] = (), before: StreamParser | None = None
+    ) -> None:
         self._dropped = dropped
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
-        self._parts = ReplyParts()
+        self._parts: ReplyParts = ReplyParts() if before is None else before._parts
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str] = {}
         self._complete: list[int] = []
-        self._searches = StreamedSearches()
+        self._searches: StreamedSearches = (
+            StreamedSearches() if before is None else before._searches
+        )
         self._said: list[str] = []
         self._cited: list[Any] = []
         self._counts = Counts()
@@ -292,7 +297,7 @@ class StreamParser:
         return [
             *_reasoning(self._reasoning.flush()),
             *self._text_said(self._text.flush()),
-            *_hosted(self._searches.rest()),
+            *(() if self._stop_reason == PAUSED else _hosted(self._searches.rest())),
             *[late for index in list(self._inputs) for late in self._whole_input(index)],
             *self._calls.finish(cut=cut),
             *([RefusalDelta(explanation)] if explanation else ()),

@@ -198,9 +198,9 @@ def test_files_of_a_form_stay_and_their_names_are_looked_through(files: list[str
 
 
 TYPED = (
-    b"--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n"
+    b'--X\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n'
     b"Content-Type: audio/wav\r\n\r\nRIFF\r\n"
-    b"--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"b.wav\"\r\n"
+    b'--X\r\nContent-Disposition: form-data; name="file"; filename="b.wav"\r\n'
     b"Content-Type: audio/wav; x=%b\r\n\r\nRIFF\r\n--X--\r\n"
 )
 
