@@ -168,7 +168,7 @@ GOOGLES_SEARCH = ("googleSearch", "google_search")
 def kind_of(name: str) -> str | None:
     """Which tool of `HostedTool` an API means by the type `name`, as in `web_search_20250305`; None
     for others."""
-    if name in ("mcp", "mcp_toolset"):
+    if name in ("mcp", "mcp_toolset", "mcp_server"):
         return "mcp"
     if name in GOOGLES_SEARCH:
         return WEB_SEARCH
