@@ -41,14 +41,16 @@ class ReplyParts:
     """Makes the `StreamProgress` events of one reply, each with the number of its part.
 
     Text follows text, and reasoning reasoning, in one part until something else comes between them
-    or `end_part` is called. Every image is a part of its own, and every tool call, whenever its
-    deltas come. A delta of no text, which only brings log probabilities, begins none.
+    or `end_part` is called. Every image is a part of its own, and every call of a tool, whoever
+    runs it, whenever its deltas come. A delta of no text, which only brings log probabilities,
+    begins none.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self._open: type[Delta] | None = None
         self._calls: dict[int, int] = {}
+        self._hosted: dict[str, int] = {}
 
     def progress(
         self,
@@ -76,10 +78,16 @@ class ReplyParts:
                 return number
             self._open = None
             self._calls[delta.index] = self._count
+        elif isinstance(delta, HostedCallDelta):
+            number = self._hosted.get(delta.call.call_id)
+            if number is not None:
+                return number
+            self._open = None
+            self._hosted[delta.call.call_id] = self._count
         elif isinstance(delta, TextDelta) and not delta.text:
             return max(self._count - 1, 0)
         else:
-            self._open = None if kind in (ImageDelta, HostedCallDelta) else kind
+            self._open = None if kind is ImageDelta else kind
         self._count += 1
         return self._count - 1
 

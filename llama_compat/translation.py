@@ -92,7 +92,9 @@ async def answer_generation(
         requests = recollection.restored_all(requests)
     guard = call.guard
     if guard is not None:
-        requests = await guard.off_loop(call.size, guard.requests, requests)
+        from llama_compat.guardrails.given import requests_seen
+
+        requests = await guard.off_loop(call.size, requests_seen, requests, guard)
 
     def turn(request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
@@ -113,10 +115,11 @@ async def answer_generation(
         """The same, of a conversation that has come to have results of tools."""
         asked: GenerationRequest = request
         if guard is not None:
+            from llama_compat.guardrails.given import requests_seen
             from llama_compat.guardrails.guard import Blocked
 
             try:
-                (asked,) = await guard.off_loop(call.size, guard.requests, [request])
+                (asked,) = await guard.off_loop(call.size, requests_seen, [request], guard)
             except Blocked:
                 yield StreamComplete(StopReason.content_filter)
                 return
@@ -126,7 +129,7 @@ async def answer_generation(
 
     async def screen(ended: HostedCall) -> HostedCall | None:
         assert guard is not None
-        from llama_compat.guardrails.results import screened
+        from llama_compat.guardrails.given import screened
 
         return await screened(ended, guard)
 
@@ -320,7 +323,9 @@ async def answer_token_count(
     form = None if target.fit is None else target.fit.form
     request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
     if call.guard is not None:
-        (guarded,) = await call.guard.off_loop(call.size, call.guard.requests, [request])
+        from llama_compat.guardrails.given import requests_seen
+
+        (guarded,) = await call.guard.off_loop(call.size, requests_seen, [request], call.guard)
         request = cast(ChatCompletionRequest, guarded)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)

@@ -22,6 +22,7 @@ from llama_compat.hosted.vocabulary import (
     HostedCall,
     HostedCallDelta,
     HostedTool,
+    WebSearchTool,
 )
 from llama_compat.once import Once
 
@@ -423,9 +424,10 @@ class ChatCompletionRequest(Struct, frozen=True):
     `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
     With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
 
-    `hosted` are the tools that the server is to run; no vendor is given them as such. Of calls that
-    waited for the user's word, `approved` names those that it has, by their ids.
-    `max_hosted_calls` bounds how many are run, where the request says so.
+    `hosted` are the tools that the server is to run; no vendor is given them as such, but for
+    `vendor_search`, which is its own. Of calls that waited for the user's word, `approved` names
+    those that it has, by their ids. `max_hosted_calls` bounds how many are run, where the request
+    says so.
     """
 
     model: str
@@ -450,6 +452,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     prompt_cache_retention: str | None = None
     marks_prompt: bool = False
     hosted: tuple[HostedTool, ...] = ()
+    vendor_search: WebSearchTool | None = None
     approved: tuple[str, ...] = ()
     max_hosted_calls: int | None = None
 

@@ -13,6 +13,7 @@ from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.prefixes.held import CacheNews, HeldPrompts
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.settings.model import TemplateSettings
@@ -182,6 +183,11 @@ class Provider:
         """The kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`) that the vendor runs
         itself, for calls that are relayed by `wire`."""
         return frozenset()
+
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Whether the vendor searches the web itself for `request`, which is put into the
+        vocabulary, with all that `tool` says of where, for whom and how often."""
+        return False
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest

@@ -90,7 +90,12 @@ def stream_events(whole: types.GenerateContentResponse, *, pieces: int = 3) -> l
         for part in candidate.content.parts or ()
         for piece in _cut(part, pieces)
     ]
-    last = response([text("")], candidate.finish_reason, whole.usage_metadata)
+    last = response(
+        [text("")],
+        candidate.finish_reason,
+        whole.usage_metadata,
+        grounding_metadata=candidate.grounding_metadata,
+    )
     return [dump(event) for event in (*events, last)]
 
 

@@ -94,9 +94,10 @@ class KeyGrant(AccessSettings):
     """Anything to note of it."""
 
     tools: list[Name] | None = None
-    """Patterns of the tools that the server may run for it: `web_search`, `web_fetch`,
-    `file_search`, `mcp.LABEL.TOOL` for those of the template's MCP servers, and `mcp_url` for
-    servers that a request names by URL. Without it all, and with an empty list none."""
+    """Patterns of the tools that the server, or a vendor, may run for it: `web_search`,
+    `web_fetch`, `file_search`, `mcp.LABEL.TOOL` for those of the template's MCP servers, and
+    `mcp_url` for servers that a request names by URL, and connectors. Without it all, and with an
+    empty list none."""
 
     guardrails: Annotated[list[CheckSettings], NothingIsEmpty] = []
     """What is looked for in its requests and their replies, besides what the template looks for in

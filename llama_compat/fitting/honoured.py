@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Protocol, cast
+
+from msgspec import structs
 
 from llama_compat.dialects.base import (
     HOSTED_SETTING,
@@ -19,7 +21,7 @@ from llama_compat.exchange import Call, Target
 from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
-from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
 from llama_compat.types import ChatCompletionRequest, CompletionRequest
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import unicode_from_raw
@@ -72,6 +74,10 @@ class VocabularyProvider(Protocol):
         """Fields of `request` that it honours, but not with this value: their names, and why."""
         ...
 
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Whether it searches the web itself for `request`, as `tool` says."""
+        ...
+
 
 def honoured(
     provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
@@ -108,12 +114,20 @@ def honoured(
     if call.toolbox is not None and "tools" in honoured:
         # Those the server runs, as functions that the model calls.
         known = {path: why for path, why in known.items() if not _is_run(path, call.toolbox)}
-    settle(known)
-    _leave_out_hosted(body, call.toolbox)
+    kinds = frozenset() if call.toolbox is None else call.toolbox.kinds
+    # Whether its vendor runs a search is known when it is known what is asked of it.
+    searching = {path: why for path, why in known.items() if generates and _searches(path)}
+    settle({path: why for path, why in known.items() if path not in searching})
+    _leave_out_hosted(body, kinds | {WEB_SEARCH} if searching else kinds)
     translation = operation.parse(body, target.model)
     if not generates:
         return translation, fitted
     request = cast(Translation, translation).requests[0]
+    if searching and not _by_vendor(provider, request, fitted):
+        settle(searching)
+        _leave_out_hosted(body, kinds)
+        translation = operation.parse(body, target.model)
+        request = cast(Translation, translation).requests[0]
     whys = provider.unsupported_values(request)
     values = {
         path: whys[name] for path, name in asked.items() if name in whys and path not in known
@@ -128,7 +142,35 @@ def honoured(
         if fitted.refused:
             settle(fitted.refused)
             translation = operation.parse(body, target.model)
+            request = cast(Translation, translation).requests[0]
+    fitted.changes |= _by_vendor(provider, request, fitted)
     return translation, fitted
+
+
+def _by_vendor(
+    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted
+) -> dict[str, Any]:
+    """What is different in `request` where the search of the web that it asks for is its vendor's.
+
+    The vendor's is used where it has one that can be told all that the request says, this server's
+    where it has one, and otherwise nobody's. Of calls that are relayed `providers.answer.relays`
+    says the same, by the kinds of tools alone: the vendor gets what they say as it is.
+    """
+    if not isinstance(request, ChatCompletionRequest):
+        return {}
+    found = [tool for tool in request.hosted if isinstance(tool, WebSearchTool)]
+    if len(found) != 1:
+        return {}
+    if not provider.searches(found[0], structs.replace(request, **fitted.changes)):
+        return {}
+    others = tuple(tool for tool in request.hosted if tool is not found[0])
+    return {"hosted": others, "vendor_search": found[0]}
+
+
+def _searches(path: str) -> bool:
+    """Whether the member at `path` asks for a search of the web, or is one that has been."""
+    named = path.rpartition(".")[2]
+    return (MEMBERS.get(path) or kind_of(named)) == WEB_SEARCH
 
 
 def _is_run(path: str, toolbox: HostedToolbox) -> bool:
@@ -139,9 +181,14 @@ def _is_run(path: str, toolbox: HostedToolbox) -> bool:
     return (MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
 
 
-def _leave_out_hosted(body: dict[str, Any], toolbox: HostedToolbox | None) -> None:
-    """Mark the tools of a request that are left out, as nobody here runs them."""
-    tools, kinds = body.get("tools"), frozenset() if toolbox is None else toolbox.kinds
+def _leave_out_hosted(body: dict[str, Any], kinds: Set[str]) -> None:
+    """Mark the tools of a request that are left out, as nobody runs them: those of other kinds."""
+    tools = body.get("tools")
+    if WEB_SEARCH not in kinds:
+        for tool in tools if isinstance(tools, list) else (tools,):
+            if isinstance(tool, dict):
+                for name in GOOGLES_SEARCH:
+                    tool.pop(name, None)
     if not isinstance(tools, list):
         return
     for index, tool in enumerate(tools):
@@ -159,7 +206,7 @@ def parsed_to_count(
         APIError: 400, it is malformed.
     """
     body = decoded(call)
-    _leave_out_hosted(body, None)  # Nothing is run to count.
+    _leave_out_hosted(body, frozenset())  # Nothing is run to count.
     return call.operation.parse(body, target.model)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from llama_compat.errors import APIError
 from llama_compat.guardrails.asked.entities import EntityScanner
@@ -23,21 +23,9 @@ from llama_compat.guardrails.scanner import Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.media.images import is_remote
 from llama_compat.off_loop import off_loop
-from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
-    ChatCompletionRequest,
-    CompletionMessage,
-    CompletionRequest,
-    Content,
     ImageContent,
-    Message,
-    ReasoningContent,
-    RefusalContent,
     TextContent,
-    ToolCall,
-    ToolDefinition,
-    ToolResponseMessage,
-    UnparseableToolCall,
 )
 from llama_compat.wire.json_fields import from_raw, to_raw
 
@@ -292,6 +280,10 @@ class Guard:
                 raise Blocked(check.name)
         return found
 
+    def shown_picture(self, picture: ImageContent) -> ImageContent | TextContent:
+        """A picture as it may be shown, or the word for one that may not."""
+        return self._pictures.shown(picture)
+
     def shown_pictures(self, urls: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
         """The URLs of pictures as they may be shown, and the words for those that may not."""
         shown = [self._pictures.shown(ImageContent(each)) for each in urls]
@@ -324,7 +316,9 @@ class Guard:
             Blocked: a check wants nothing to go by then.
         """
         for check in self.checks.settings:
-            if place not in check.places or (by_patterns and not check.has_patterns):
+            if place not in check.places or check.images is not None:
+                continue
+            if by_patterns and not check.has_patterns:
                 continue
             self.note(check.name, ERROR)
             if check.on_error == "block":
@@ -364,64 +358,8 @@ class Guard:
             return {renamed.get(name, name): changed.get(name, fields[name]) for name in fields}
         return {**fields, **changed} if changed else fields
 
-    def requests(
-        self, requests: list[ChatCompletionRequest | CompletionRequest]
-    ) -> list[ChatCompletionRequest | CompletionRequest]:
-        """The requests of one call's choices, whose messages are the same, with what earlier turns
-        bring that are kept here and were not in the call.
-
-        Raises:
-            Blocked: they may not go on.
-        """
-        first = requests[0]
-        if not isinstance(first, ChatCompletionRequest):
-            return requests
-        messages = tuple(self._message(each) for each in first.messages)
-        tools = tuple(self._tool(each) for each in first.tools)
-        if messages == first.messages and tools == first.tools:
-            return requests
-        return [structs.replace(each, messages=messages, tools=tools) for each in requests]
-
     def _word(self, place: Place, text: str) -> str:
         return self.text(place, text, is_said=False)
-
-    def _tool(self, tool: ToolDefinition) -> ToolDefinition:
-        """One that the model is offered, of which a server of tools may say anything."""
-        description = tool.description and self._word("input", tool.description)
-        parameters = mapped(tool.parameters, "input", self._word)
-        if description == tool.description and parameters is tool.parameters:
-            return tool
-        return structs.replace(tool, description=description, parameters=parameters)
-
-    def _message(self, message: Message) -> Message:
-        if isinstance(message, CompletionMessage):
-            return structs.replace(message, parts=tuple(map(self._part, message.parts)))
-        place: Place = "tool_results" if isinstance(message, ToolResponseMessage) else "input"
-        return structs.replace(message, content=self._content(place, message.content))
-
-    def _content(self, place: Place, content: Content) -> Content:
-        if isinstance(content, str):
-            return self.text(place, content)
-        return tuple(
-            TextContent(self.text(place, each.text))
-            if isinstance(each, TextContent)
-            else self._pictures.shown(each)
-            if isinstance(each, ImageContent)
-            else each
-            for each in content
-        )
-
-    def _part(self, part: Any) -> Any:
-        if isinstance(part, ToolCall | UnparseableToolCall):
-            return guarded_call(part, self.text("tool_arguments", part.arguments_json))
-        if isinstance(part, TextContent | RefusalContent | ReasoningContent):
-            text = self.text("input", part.text)
-            if text == part.text:
-                return part
-            if isinstance(part, ReasoningContent):
-                return structs.replace(part, text=text, signature=None, sealed_by="")
-            return structs.replace(part, text=text)
-        return self._pictures.shown(part) if isinstance(part, ImageContent) else part
 
     # What is said ---------------------------------------------------------------------------------
 
@@ -483,14 +421,3 @@ class Guard:
                 told = body.decode(errors="replace")
             if self.said(told) is not told:
                 error.vendor_body = None  # it is said in our words
-
-
-def guarded_call(call: ToolCall | UnparseableToolCall, arguments: str) -> Any:
-    """`call` with what is shown of its arguments."""
-    if arguments == call.arguments_json:
-        return call
-    other = parse_tool_call(call.call_id, call.tool_name, arguments)
-    other = structs.replace(other, server_tool=call.server_tool)
-    if isinstance(other, ToolCall) and isinstance(call, ToolCall):
-        return structs.replace(other, thought_signature=call.thought_signature)
-    return other

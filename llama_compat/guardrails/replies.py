@@ -11,8 +11,10 @@ from llama_compat.errors import APIError
 from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.drawn import seen_event
 from llama_compat.guardrails.asked.windows import Windows
-from llama_compat.guardrails.guard import Blocked, Guard, guarded_call
+from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
+from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.guarded_text import GuardedText
+from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     ReasoningDelta,
     RefusalDelta,
@@ -78,6 +80,8 @@ class _Choice:
         self._guard = guard
         self._words: _Part | None = None
         self._calls: dict[int, _Call] = {}
+        self._given: dict[str, str] = {}
+        self._changed: set[int] = set()
         self._usage = Usage()
 
     def shown(self, event: StreamEvent) -> list[StreamEvent]:
@@ -95,6 +99,14 @@ class _Choice:
             if call is None:
                 call = self._calls[delta.index] = _Call(self._guard)
             return [*self._end_of_words(), *call.shown(event, delta)]
+        if isinstance(delta, HostedCallDelta):
+            seen = looked_through(self._searched(delta.call), self._guard)
+            return [
+                *self._end_of_words(),
+                structs.replace(event, delta=HostedCallDelta(seen)),
+            ]
+        if isinstance(delta, CitationDelta):
+            return [*self._end_of_words(), *self._cited(event, delta.citation)]
         if not isinstance(delta, _Words):
             return [*self._end_of_words(), event]
         before: list[StreamEvent] = []
@@ -102,6 +114,22 @@ class _Choice:
             before = self._end_of_words()
             self._words = _Part(self._guard, event)
         return before + self._words.shown(event, delta)
+
+    def _searched(self, call: HostedCall) -> HostedCall:
+        """A call that the vendor has run, with what it was given as it may be shown."""
+        given = self._given.get(call.call_id)
+        if given is None:
+            text = GuardedText(self._guard, "tool_arguments", in_json=True, is_reply=True)
+            given = self._given[call.call_id] = text.push(call.arguments_json) + text.flush()
+        return structs.replace(call, arguments_json=given)
+
+    def _cited(self, event: StreamProgress, citation: Citation) -> list[StreamEvent]:
+        """A place in a text that the vendor names, where it still is that place."""
+        if event.part in self._changed:
+            return []
+        source = looked_through_source(citation.source, self._guard)
+        shown = structs.replace(citation, source=source)
+        return [structs.replace(event, delta=CitationDelta(shown))]
 
     def takes_long(self, event: StreamEvent) -> bool:
         """Whether it may take longer than an event loop has to say what is shown of `event`."""
@@ -118,7 +146,12 @@ class _Choice:
 
     def _end_of_words(self) -> list[StreamEvent]:
         words, self._words = self._words, None
-        return [] if words is None else words.rest()
+        if words is None:
+            return []
+        rest = words.rest()
+        if words.has_changed:
+            self._changed.add(words.part)
+        return rest
 
 
 class _Part:
@@ -133,7 +166,8 @@ class _Part:
         self._last = first
         self._came: list[str] = []
         self._gave: list[str] = []
-        self._changed = False
+        self.part = first.part
+        self.has_changed = False
         self._logprobs: tuple[TokenLogProbs, ...] = ()
         self._token_ids: tuple[int, ...] = ()
 
@@ -169,14 +203,14 @@ class _Part:
             if "".join(self._came) == "".join(self._gave):
                 logprobs, token_ids = self._logprobs, self._token_ids
             else:
-                self._changed = True
+                self.has_changed = True
             self._came, self._gave = [], []
             self._logprobs, self._token_ids = (), ()
         delta = self._last.delta
         assert isinstance(delta, _Words)
         changes: dict[str, object] = {"text": text}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
-        if is_sealed and self._changed:
+        if is_sealed and self.has_changed:
             changes |= {"signature": None, "sealed_by": ""}  # it seals what was there
         if not (text or logprobs or is_sealed):
             return []

@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, wrong_type
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.hosted.vocabulary import UserLocation, kind_of
 
-_PLACES = ("city", "region", "country", "timezone")
+_PLACES = UserLocation.__struct_fields__
 
 _WEB = frozenset(
     {"name", "filters", "allowed_domains", "blocked_domains", "max_uses", "cache_control"}
@@ -93,9 +93,9 @@ def parse_texts(value: Any, path: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def parse_location(value: Any, path: str) -> str | None:
-    """Where the user is (`{"type": "approximate", "city": ...}`), in words; chat completions have
-    the members one level further in.
+def parse_location(value: Any, path: str) -> UserLocation | None:
+    """Where the user is (`{"type": "approximate", "city": ...}`); chat completions have the members
+    one level further in.
 
     Raises:
         APIError: 400 with the path of what is malformed.
@@ -105,5 +105,5 @@ def parse_location(value: Any, path: str) -> str | None:
     location: Mapping[str, Any] = as_object(value, path)
     if isinstance(location.get("approximate"), dict):
         location, path = location["approximate"], f"{path}.approximate"
-    told = [optional_text_in(location, name, path) for name in _PLACES]
-    return ", ".join(filter(None, told)) or None
+    told = UserLocation(*(optional_text_in(location, name, path) for name in _PLACES))
+    return told if told.members else None

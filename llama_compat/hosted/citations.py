@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from llama_compat.hosted.vocabulary import Citation, Source
 
 FORM = (
@@ -82,3 +84,38 @@ class Citer:
 
 def _bare(url: str) -> str:
     return url.partition("#")[0].rstrip("/")
+
+
+class SaidParts:
+    """A text that is one on the wire, as it comes, and where in it the vocabulary's parts begin:
+    the places of citations are counted from there."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._length = 0
+        self._begins: dict[int, int] = {}
+
+    def say(self, part: int, text: str) -> None:
+        """More of a part."""
+        self._begins.setdefault(part, self._length)
+        self._texts.append(text)
+        self._length += len(text)
+
+    @property
+    def whole(self) -> str:
+        """All of it."""
+        return "".join(self._texts)
+
+    def begin(self, part: int) -> int:
+        """So many characters come before a part."""
+        return self._begins.get(part, self._length)
+
+    def placed(self, citation: Citation) -> tuple[int, Citation]:
+        """The part that a citation of the whole begins in, and the citation there, as far as that
+        part goes."""
+        before = [part for part, begin in self._begins.items() if begin <= citation.start]
+        part = max(before, key=self.begin, default=0)
+        begin = self._begins.get(part, 0)
+        end = min((each for each in self._begins.values() if each > begin), default=self._length)
+        start, end = citation.start - begin, min(citation.end, end) - begin
+        return part, structs.replace(citation, start=start, end=end)

@@ -11,14 +11,14 @@ from msgspec import Raw, Struct
 
 from llama_compat.errors import nested_too_deeply
 from llama_compat.hosted.file_search import MAX_STORES
-from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, kind_of
 from llama_compat.wire.json_depth import MAX_DEPTH
 from llama_compat.wire.json_fields import from_raw
 
 MEMBERS: Mapping[str, str] = {"web_search_options": "web_search", "mcp_servers": "mcp"}
 """The members of requests, besides `tools`, that ask for one, and its kind."""
 
-_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp)|\\u00')
+_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp|google_?[sS]earch)|\\u00')
 """One of these is in the JSON of `tools` where one is the server's: its name, or a letter of that
 written as an escape."""
 
@@ -89,11 +89,16 @@ def _read(fields: Mapping[str, Raw], name: str) -> Any:
 
 
 def _hosted(tools: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for tool in tools if isinstance(tools, list) else ():
-        named = tool.get("type") if isinstance(tool, dict) else None
+    # Google takes one tool in place of a list.
+    for tool in tools if isinstance(tools, list) else (tools,):
+        if not isinstance(tool, dict):
+            continue
+        named = tool.get("type")
         kind = kind_of(named) if isinstance(named, str) else None
         if kind is not None:
             yield kind, tool
+        elif any(isinstance(tool.get(name), dict) for name in GOOGLES_SEARCH):
+            yield WEB_SEARCH, tool
 
 
 def _stores(hosted: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

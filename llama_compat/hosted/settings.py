@@ -219,7 +219,8 @@ class ToolsSettings(TemplateSettings):
     """Tools that the server runs for models, and how far it goes for one reply."""
 
     web_search: WebSearchSettings | None = None
-    """OpenAI's and Anthropic's web search, for models whose vendors do not have it."""
+    """The web search of OpenAI, Anthropic and Google, for models whose vendors have none, or none
+    that can be told what a request says of it."""
 
     web_fetch: WebFetchSettings | None = None
     """Anthropic's web fetch, for the same."""

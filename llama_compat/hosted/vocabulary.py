@@ -9,13 +9,36 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 # --------------------------------------------------------------------------------------------------
 # What a request asks for
 # --------------------------------------------------------------------------------------------------
+
+
+class UserLocation(Struct, frozen=True):
+    """Where a user is, in words; None for what nobody says.
+
+    Attributes:
+        city, region: as people call them.
+        country: of two letters (ISO 3166-1).
+        timezone: as IANA calls it.
+    """
+
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    timezone: str | None = None
+
+    @property
+    def members(self) -> dict[str, str]:
+        """What is said, by the names that OpenAI and Anthropic have for it."""
+        return {name: each for name, each in structs.asdict(self).items() if each}
+
+    def __str__(self) -> str:
+        return ", ".join(self.members.values())
 
 
 class WebSearchTool(Struct, frozen=True, tag="web_search"):
@@ -25,7 +48,7 @@ class WebSearchTool(Struct, frozen=True, tag="web_search"):
         name: what the model calls it.
         allowed_domains: only results from these, and what is below them; with none, from all.
         blocked_domains: none from these, nor from what is below them.
-        location: where the user is, in words; None where nobody says.
+        location: where the user is; None where nobody says.
         max_uses: how often, in this reply; None for as often as the server lets it.
         context_size: how much of what is found is wanted.
     """
@@ -33,7 +56,7 @@ class WebSearchTool(Struct, frozen=True, tag="web_search"):
     name: str
     allowed_domains: tuple[str, ...] = ()
     blocked_domains: tuple[str, ...] = ()
-    location: str | None = None
+    location: UserLocation | None = None
     max_uses: int | None = None
     context_size: Literal["low", "medium", "high"] = "medium"
 
@@ -135,12 +158,20 @@ class FileSearchTool(Struct, frozen=True, tag="file_search"):
 
 HostedTool = WebSearchTool | WebFetchTool | MCPTool | FileSearchTool
 
+WEB_SEARCH: Final = "web_search"
+"""The kind of `WebSearchTool`."""
+
+GOOGLES_SEARCH = ("googleSearch", "google_search")
+"""What Google calls it, as its clients may write it; there it is the name of a tool's member."""
+
 
 def kind_of(name: str) -> str | None:
     """Which tool of `HostedTool` an API means by the type `name`, as in `web_search_20250305`; None
     for others."""
-    if name in ("mcp", "mcp_toolset"):
+    if name in ("mcp", "mcp_toolset", "mcp_server"):
         return "mcp"
+    if name in GOOGLES_SEARCH:
+        return WEB_SEARCH
     for kind in ("web_search", "web_fetch", "file_search"):
         version = name.removeprefix(kind)
         if version != name and (not version or version.startswith("_")):

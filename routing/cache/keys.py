@@ -306,7 +306,8 @@ def plain(
 
 def _has_vendors_tools(call: Call, members: Mapping[str, Any]) -> bool:
     """Whether it asks for tools that the vendor runs."""
-    if any(members.get(name) for name in _VENDORS_TOOLS):
+    # A search of which nothing is said is one, too: `web_search_options: {}`.
+    if any(members.get(name) not in (None, []) for name in _VENDORS_TOOLS):
         return True
     return HOSTED_TOOLS in call.operation.parameters(members).values()
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.hosted.named import tools_named
 from providers.answer import answer, relays
 from providers.remote.upstream.deferred import DEFERRED, Deferred
 from routing.policy.attempts import Attempt
@@ -72,10 +73,9 @@ async def by_deferral(request: Request) -> Reply:
 
 
 def _wants_more(call: Call, provider: Provider, target: Target) -> bool:
-    """Whether a call comes to more than one request: of tools that are run here, or for replies
-    that are asked for one by one."""
+    """Whether a call comes to more than one request, or may: of tools that are run here, or by a
+    vendor who pauses its turn for them, or for replies that are asked for one by one."""
     is_translated = target.fit is not None and target.fit.adapts_relayed  # perhaps
     if relays(provider, call) and not (is_translated and call.extent.made > 1):
         return False
-    has_tools = call.toolbox is not None and bool(call.toolbox.kinds)
-    return has_tools or call.extent.made > 1
+    return bool(tools_named(call.fields).kinds) or call.extent.made > 1

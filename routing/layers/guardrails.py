@@ -337,10 +337,21 @@ def _asked(call: Call, guard: Guard) -> Call:
     spoken = frozenset(_spoken(call)) if guard.checks.is_slow else frozenset()
     fields = guard.fields(call.fields, spoken)
     relayed = None if call.relayed is None else guard.fields(call.relayed, spoken)
-    form = call.form
+    form = None if call.form is None else _types_seen(call.form, guard)
     if form is not None and fields is not call.fields:
         form = _changed(form, call.fields, fields)
     return replace(call, fields=fields, relayed=relayed, form=form)
+
+
+def _types_seen(form: Form, guard: Guard) -> Form:
+    """A form whose parts say what they are, where that may be said: a type can have any words."""
+    parts = tuple(
+        each
+        if each.type is None or guard.text("input", each.type, is_said=False) == each.type
+        else replace(each, type=None)
+        for each in form.parts
+    )
+    return form if parts == form.parts else replace(form, parts=parts)
 
 
 def _changed(form: Form, old: Mapping[str, Raw], new: Mapping[str, Raw]) -> Form:

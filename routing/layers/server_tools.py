@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.named import NAMING, tools_named
+from llama_compat.hosted.named import NAMING, NamedTools, tools_named
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
@@ -18,7 +18,7 @@ from routing.models import Route
 from routing.request import Handler, Request
 from routing.tools.toolbox import ServerTools
 
-WIRES = frozenset({"chat", "responses", "messages"})
+WIRES = frozenset({"chat", "responses", "messages", "gemini_generate"})
 """The calls of client APIs that have words for such tools."""
 
 _NOTHING = Raw(b"")
@@ -48,9 +48,23 @@ class ServerToolsLayer:
             APIError: what the next layer raises.
         """
         call = request.call
-        if call is None or call.operation.name not in WIRES:
+        if call is None:
             return self._next(request)
-        return self._answer(request, call)
+        if call.operation.name in WIRES:
+            return self._answer(request, call)
+        if call.principal.tools is None:
+            return self._next(request)
+        return self._checked(request, call)
+
+    async def _checked(self, request: Request, call: Call) -> Reply:
+        """Answer one of an API whose tools a vendor alone runs.
+
+        Raises:
+            APIError: 403, the key may not have one run; what the next layer raises.
+        """
+        asked = await self._named(call)
+        self._tools.check(call.principal, asked.kinds, asked.servers)
+        return await self._next(request)
 
     async def _answer(self, request: Request, call: Call) -> Reply:
         parts: list[ReplyPart] = []
@@ -74,9 +88,7 @@ class ServerToolsLayer:
         return await self._with_tools(call, route, parts)
 
     async def _with_tools(self, call: Call, route: Route | None, parts: list[ReplyPart]) -> Call:
-        naming = (call.fields.get(name, _NOTHING) for name in NAMING)
-        size = sum(memoryview(raw).nbytes for raw in naming)
-        asked = await off_loop(size, tools_named, call.fields)
+        asked = await self._named(call)
         stays_here = False
         if asked.stores and "file_search" in self._tools.known:
             # A store that the key has not here may be the vendor's own.
@@ -93,6 +105,11 @@ class ServerToolsLayer:
             parts=parts,
         )
         return replace(call, toolbox=toolbox)
+
+    async def _named(self, call: Call) -> NamedTools:
+        naming = (call.fields.get(name, _NOTHING) for name in NAMING)
+        size = sum(memoryview(raw).nbytes for raw in naming)
+        return await off_loop(size, tools_named, call.fields)
 
     def _affords(self, route: Route | None, usage: Usage) -> bool:
         most = self._tools.settings.max_cost

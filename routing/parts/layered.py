@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from llama_compat.distribution import Distribution, ServerSettings
+from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.reasoning.memory import ReasoningMemory
 from providers.base import Provider, ProviderStartError
 from providers.shared import Shared
@@ -67,16 +68,19 @@ def caches_of(
 
 
 def tools_of(
-    server: ServerSettings, stores: VectorStores | None, earlier: Parts | None
+    distribution: Distribution, stores: VectorStores | None, earlier: Parts | None
 ) -> Shared[ServerTools] | None:
-    """What is run for models, that of `earlier` where it is to be the same."""
-    settings = server.tools
+    """What is run for models, that of `earlier` where it is to be the same. Where there is nothing,
+    but some key may not have all tools run, vendors must not run them for it."""
+    settings = distribution.server.tools
     if settings is None:
-        return None
-    if earlier is not None and earlier.distribution.server.tools == settings:
-        before = earlier.tools
-        if before is not None and before.value.vector_stores is stores:
-            return before
+        names_tools = any(key.tools is not None for key in distribution.keys)
+        if not (names_tools or distribution.server.stored_keys):
+            return None
+        settings = ToolsSettings()
+    before = None if earlier is None else earlier.tools
+    if before is not None and before.value.is_for(settings, stores):
+        return before
     from routing.tools.toolbox import ServerTools
 
     tools = ServerTools(settings, stores)

@@ -80,5 +80,5 @@ class Parts:
         )
         self.caches: dict[str, ExactCache | None] | None = caches_of(distribution, earlier)
         self.tools: Shared[ServerTools] | None = tools_of(
-            server, None if self.vector_stores is None else self.vector_stores.value, earlier
+            distribution, None if self.vector_stores is None else self.vector_stores.value, earlier
         )

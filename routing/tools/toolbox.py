@@ -84,6 +84,10 @@ class ServerTools:
         self._running = AsyncExitStack()
         self._listings = asyncio.Semaphore(settings.max_parallel)
 
+    def is_for(self, settings: ToolsSettings, vector_stores: VectorStores | None) -> bool:
+        """Whether they are those of such a template."""
+        return self.settings == settings and self.vector_stores is vector_stores
+
     async def start(self) -> None:
         """Make what connects to services, pages and servers; nothing is connected to yet."""
         settings = self.settings
@@ -171,20 +175,36 @@ class ServerTools:
             parts: where is kept what was done.
 
         Raises:
-            APIError: 403, the key may not have one of them run, be it here or by a vendor. What it
-                may call of a server of the template is seen to where that is connected to.
+            APIError: 403, as `check`.
         """
+        others = self.check(principal, kinds, servers)
+        if "mcp" in kinds & self.known:
+            stays_here = stays_here or others < len(servers)
         kinds = kinds & self.known
-        if "mcp" in kinds:
-            mcp = self.settings.mcp
-            assert mcp is not None
-            others = [url for label, url in servers if mcp.own(label, url) is None]
-            stays_here = stays_here or len(others) < len(servers)
-            if any(others):
-                _check(principal, "mcp_url")
+        return CallTools(self, principal, kinds, stays_here, asks_users, affords, parts)
+
+    def check(
+        self, principal: Principal, kinds: frozenset[str], servers: Sequence[tuple[str, str]]
+    ) -> int:
+        """See whether a key may have run what it asks for, whoever would run it.
+
+        Args:
+            principal, kinds, servers: as for `for_call`.
+
+        Returns:
+            how many of the servers are none of the template's.
+
+        Raises:
+            APIError: 403, it may not. What it may call of a server of the template is seen to where
+                that is connected to.
+        """
+        mcp = self.settings.mcp
+        others = [each for each in servers if mcp is None or mcp.own(*each) is None]
+        if "mcp" in kinds and (others or not servers):
+            _check(principal, "mcp_url")
         for kind in sorted(kinds - {"mcp"}):
             _check(principal, kind)
-        return CallTools(self, principal, kinds, stays_here, asks_users, affords, parts)
+        return len(others)
 
 
 class CallTools:

@@ -232,14 +232,16 @@ class PostgresCandidates:
             self.vector_type = f"{self._schema}.vector"
         else:
             log.info(
-                "vector stores: the database has no pgvector, so vectors are compared in this"
-                " process. Install it, and have `CREATE EXTENSION vector` executed."
+                "vector stores: the database has no pgvector that this user may use, so vectors"
+                " are compared in this process. Install it, have `CREATE EXTENSION vector`"
+                " executed, and grant USAGE on the schema that it is in."
             )
 
     async def _extension(self) -> list[Any]:
         return await self._storage.fetch(
             "SELECT nspname FROM pg_extension JOIN pg_namespace"
             " ON pg_namespace.oid = pg_extension.extnamespace WHERE extname = 'vector'"
+            " AND has_schema_privilege(pg_namespace.oid, 'USAGE')"
         )
 
     async def _created(self) -> list[Any]:

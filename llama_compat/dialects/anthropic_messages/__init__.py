@@ -18,6 +18,7 @@ What the two vocabularies don't share:
   (`llama_compat.tools.closed_schemas`).
 """
 
+from llama_compat.dialects.anthropic_messages.hosted_blocks import SEARCH_NAME
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.models import (
     parse_models,
@@ -41,11 +42,14 @@ from llama_compat.dialects.anthropic_messages.requests import (
     render_thinking,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
+from llama_compat.dialects.anthropic_messages.usage import PAUSED
 
 __all__ = [
     "ADAPTIVE_THINKING",
     "FAMILY",
+    "PAUSED",
     "RENDERED_PARAMETERS",
+    "SEARCH_NAME",
     "RenderedRequest",
     "StreamParser",
     "StreamRenderer",

@@ -16,13 +16,15 @@ from msgspec import Raw, structs
 
 from llama_compat.dialects.moments import utc_text
 from llama_compat.hosted.vocabulary import (
+    WEB_SEARCH,
     Citation,
     FileSource,
     HostedCall,
+    WebSearchTool,
     WebSource,
     server_tool_name,
 )
-from llama_compat.tools.calls import arguments_object_text, parse_tool_call
+from llama_compat.tools.calls import arguments_object_text, arguments_text, parse_tool_call
 from llama_compat.types import AnyToolCall
 
 CALLS = ("server_tool_use", "mcp_tool_use")
@@ -32,6 +34,14 @@ RESULTS = (
     "file_search_tool_result",
     "mcp_tool_result",
 )
+
+SEARCH_NAME = "web_search"
+"""By which Anthropic's own search is called, whatever else the tools are called."""
+
+_SEARCH_TYPE = "web_search_20250305"
+"""The version that all models have that search; later ones have the model write code, too."""
+
+SEARCH_RESULT = "web_search_tool_result"
 
 _MARK = "llama_compat:"
 _MOST_CITED = 150
@@ -224,3 +234,103 @@ def _shown(item: Mapping[str, Any]) -> str:
         return base64.b64decode(hidden.removeprefix(_MARK), validate=True).decode()
     except (binascii.Error, ValueError):
         return ""
+
+
+# --------------------------------------------------------------------------------------------------
+# Anthropic's own search: https://platform.claude.com/docs/en/agents-and-tools/tool-use/
+# web-search-tool, and anthropic 2.11.0 (2026-11-23)
+# --------------------------------------------------------------------------------------------------
+
+
+def render_search(tool: WebSearchTool, most: int | None) -> Block:
+    """The tool, for Anthropic to run no more than `most` times; None for as often as it says."""
+    uses = [each for each in (tool.max_uses, most) if each is not None]
+    where = None if tool.location is None else {"type": "approximate", **tool.location.members}
+    wanted = {
+        "max_uses": min(uses) if uses else None,
+        "allowed_domains": list(tool.allowed_domains) or None,
+        "blocked_domains": list(tool.blocked_domains) or None,
+        "user_location": where,
+    }
+    said = {name: value for name, value in wanted.items() if value is not None}
+    return {"type": _SEARCH_TYPE, "name": SEARCH_NAME, **said}
+
+
+def is_search(block: Mapping[str, Any]) -> bool:
+    """Whether a block is a search of Anthropic's own."""
+    return block.get("type") == "server_tool_use" and block.get("name") == SEARCH_NAME
+
+
+def parse_search(block: Mapping[str, Any], given: Any) -> HostedCall:
+    """The search of a block, which was told `given`; what it gave is not known yet."""
+    return HostedCall(
+        str(block["id"]), WEB_SEARCH, SEARCH_NAME, arguments_text(given), model_name=SEARCH_NAME
+    )
+
+
+def parse_found(call: HostedCall, result: Mapping[str, Any] | None) -> HostedCall:
+    """A search that has come to its end, with the block of what it found; None for one that the
+    message has nothing more of."""
+    content = None if result is None else result.get("content")
+    if not isinstance(content, list):
+        code = content.get("error_code") if isinstance(content, dict) else None
+        error = code if isinstance(code, str) else "unavailable"
+        return structs.replace(call, status="failed", error=error, output=f"It failed: {error}.")
+    found = tuple(_parse_source(each) for each in content if isinstance(each, dict))
+    return structs.replace(call, status="completed", sources=found)
+
+
+def _parse_source(item: Mapping[str, Any], text: Any = "") -> WebSource:
+    title, age = item.get("title"), item.get("page_age")
+    return WebSource(
+        str(item.get("url") or ""),
+        title if isinstance(title, str) else "",
+        text if isinstance(text, str) else "",
+        age if isinstance(age, str) else None,
+    )
+
+
+def parse_citations(cited: Any, text: str) -> tuple[Citation, ...]:
+    """What a text block, which says `text`, has found in the web: all of it is what is cited for
+    there."""
+    return tuple(
+        Citation(0, len(text), _parse_source(each, each.get("cited_text")), text)
+        for each in (cited if isinstance(cited, list) else ())
+        if isinstance(each, dict) and each.get("type") == "web_search_result_location"
+    )
+
+
+class StreamedSearches:
+    """The searches of a stream: their input comes in pieces, and what they found at once."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[Mapping[str, Any], list[str]]] = {}
+        self._running: dict[str, HostedCall] = {}
+
+    def begin(self, index: int, block: Mapping[str, Any]) -> None:
+        """The block of a search begins."""
+        self._written[index] = (block, [])
+
+    def write(self, index: int, piece: str) -> None:
+        """More of the input of the block `index`, where that is a search."""
+        if index in self._written:
+            self._written[index][1].append(piece)
+
+    def end(self, index: int) -> list[HostedCall]:
+        """The search whose block has come to its end, where `index` is one."""
+        if index not in self._written:
+            return []
+        block, pieces = self._written.pop(index)
+        call = parse_search(block, "".join(pieces) or block.get("input") or {})
+        self._running[call.call_id] = call
+        return [call]
+
+    def found(self, result: Mapping[str, Any]) -> list[HostedCall]:
+        """The search that a result is of, with what it found."""
+        call = self._running.pop(str(result.get("tool_use_id")), None)
+        return [] if call is None else [parse_found(call, result)]
+
+    def rest(self) -> list[HostedCall]:
+        """Those of which the message says nothing more."""
+        running, self._running = self._running, {}
+        return [parse_found(each, None) for each in running.values()]

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from llama_compat.dialects.anthropic_messages.hosted_blocks import (
+    SEARCH_RESULT,
+    StreamedSearches,
+    is_search,
+    parse_citations,
+    parse_found,
+    parse_search,
+)
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
-from llama_compat.dialects.anthropic_messages.usage import STOP_REASONS, Counts
+from llama_compat.dialects.anthropic_messages.usage import PAUSED, STOP_REASONS, Counts
 from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import ReplyParts, reply_events
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.text.surrogates import SurrogateJoiner, joined
 from llama_compat.tools.calls import (
     ToolCallAssembler,
@@ -69,7 +79,12 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
 
 def _parse_message(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
     reason = _stop_reason(body.get("stop_reason"))
-    parts = parse_blocks(body["content"], reason, _parse_block)
+    found = {
+        block.get("tool_use_id"): block
+        for block in body["content"]
+        if block["type"] == SEARCH_RESULT
+    }
+    parts = parse_blocks(body["content"], reason, partial(_parse_block, found))
     explanation = _explanation(body)
     if explanation:
         parts = (*parts, RefusalContent(explanation))
@@ -94,11 +109,17 @@ def _dropped(message: Mapping[str, Any]) -> tuple[str, ...]:
     return (EARLIER_THOUGHTS,) if "thinking_dropped" in kinds else ()
 
 
-def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
-    """The part that a block is; None for what the vendor's own servers do."""
+def _parse_block(
+    found: Mapping[Any, Mapping[str, Any]], block: Mapping[str, Any], cut: bool
+) -> MessagePart | None:
+    """The part that a block is, with what searches have found, by their ids; None for what else
+    the vendor's own servers do."""
     match block["type"]:
         case "text":
-            return TextContent(joined(block["text"]))
+            text = joined(block["text"])
+            return TextContent(text, parse_citations(block.get("citations"), text))
+        case "server_tool_use" if is_search(block):
+            return parse_found(parse_search(block, block["input"]), found.get(block["id"]))
         case "thinking":
             return ReasoningContent(joined(block["thinking"]), *_seal(block.get("signature")))
         case "redacted_thinking":
@@ -136,17 +157,25 @@ class StreamParser:
 
     Args:
         dropped: what of the request the vendor was not sent, by name.
+        before: that of the message that this one goes on with, if it does with any.
     """
 
-    def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, dropped: tuple[str, ...] = (), before: StreamParser | None = None
+    ) -> None:
         self._dropped = dropped
         self._text = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._calls = ToolCallAssembler()
-        self._parts = ReplyParts()
+        self._parts: ReplyParts = ReplyParts() if before is None else before._parts
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str] = {}
         self._complete: list[int] = []
+        self._searches: StreamedSearches = (
+            StreamedSearches() if before is None else before._searches
+        )
+        self._said: list[str] = []
+        self._cited: list[Any] = []
         self._counts = Counts()
         self._stop_reason: str | None = None
         self._stop_string: str | None = None
@@ -207,7 +236,9 @@ class StreamParser:
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:
         match block["type"]:
             case "text":
-                return _text(self._text.push(block.get("text") or ""))
+                self._said = []
+                self._cited = list(block.get("citations") or ())
+                return self._text_said(self._text.push(block.get("text") or ""))
             case "thinking":
                 self._signatures[index] = block.get("signature") or ""
                 return _reasoning(self._reasoning.push(block.get("thinking") or ""))
@@ -218,12 +249,16 @@ class StreamParser:
                 self._inputs[index] = block.get("input")
                 call_id, name = block["id"], block["name"]
                 return [*ended, *self._calls.push(index=index, call_id=call_id, tool_name=name)]
+            case "server_tool_use" if is_search(block):
+                self._searches.begin(index, block)
+            case kind if kind == SEARCH_RESULT:
+                return _hosted(self._searches.found(block))
         return ()
 
     def _parse_delta(self, index: int, delta: Mapping[str, Any]) -> Sequence[Delta]:
         kind = delta["type"]
         if kind == "text_delta":
-            return _text(self._text.push(delta["text"]))
+            return self._text_said(self._text.push(delta["text"]))
         if kind == "thinking_delta":
             return _reasoning(self._reasoning.push(delta["thinking"]))
         if kind == "signature_delta" and index in self._signatures:
@@ -232,6 +267,10 @@ class StreamParser:
             if delta["partial_json"]:
                 self._inputs[index] = None
             return self._calls.push(index=index, arguments=delta["partial_json"])
+        if kind == "input_json_delta":
+            self._searches.write(index, delta["partial_json"])
+        if kind == "citations_delta":
+            self._cited.append(delta["citation"])
         return ()
 
     def _end_block(self, index: int) -> list[StreamEvent]:
@@ -240,7 +279,12 @@ class StreamParser:
             return []
         thought, seal = self._reasoning.flush(), _seal(self._signatures.pop(index, None))
         deltas: list[Delta] = [ReasoningDelta(thought, *seal)] if thought or seal[0] else []
-        deltas += _text(self._text.flush())
+        deltas += self._text_said(self._text.flush())
+        if self._cited:
+            cited = parse_citations(self._cited, "".join(self._said))
+            deltas += map(CitationDelta, cited)
+            self._cited = []
+        deltas += _hosted(self._searches.end(index))
         ended = self._progress(deltas)
         self._parts.end_part()
         return ended
@@ -252,7 +296,8 @@ class StreamParser:
         explanation = _explanation(delta)
         return [
             *_reasoning(self._reasoning.flush()),
-            *_text(self._text.flush()),
+            *self._text_said(self._text.flush()),
+            *(() if self._stop_reason == PAUSED else _hosted(self._searches.rest())),
             *[late for index in list(self._inputs) for late in self._whole_input(index)],
             *self._calls.finish(cut=cut),
             *([RefusalDelta(explanation)] if explanation else ()),
@@ -274,9 +319,15 @@ class StreamParser:
     def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
         return [self._parts.progress(delta) for delta in deltas]
 
+    def _text_said(self, text: str) -> Sequence[Delta]:
+        if not text:
+            return ()
+        self._said.append(text)
+        return [TextDelta(text)]
 
-def _text(text: str) -> Sequence[Delta]:
-    return [TextDelta(text)] if text else ()
+
+def _hosted(calls: Sequence[HostedCall]) -> Sequence[Delta]:
+    return [HostedCallDelta(call) for call in calls]
 
 
 def _reasoning(text: str) -> Sequence[Delta]:

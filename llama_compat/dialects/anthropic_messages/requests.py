@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
+from llama_compat.dialects.anthropic_messages.hosted_blocks import render_search
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
@@ -190,8 +191,11 @@ def render_request(
     if said.system:
         body["system"] = said.system
     body.update(sampling_members(sampling, _SAMPLING))
-    if request.tools:
-        body["tools"] = [_render_tool(tool) for tool in request.tools]
+    tools = [_render_tool(tool) for tool in request.tools]
+    if request.vendor_search is not None:
+        tools.append(render_search(request.vendor_search, request.max_hosted_calls))
+    if tools:
+        body["tools"] = tools
         choice = _render_tool_choice(request)
         if choice:
             body["tool_choice"] = choice

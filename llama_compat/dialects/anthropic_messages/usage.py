@@ -14,10 +14,13 @@ from typing import Any
 from llama_compat.dialects.counts import count, members
 from llama_compat.types import StopReason, Usage
 
+PAUSED = "pause_turn"
+"""Why a message ended that goes on where it is sent back."""
+
 STOP_REASONS = {
     "end_turn": StopReason.end_of_turn,
     "stop_sequence": StopReason.end_of_turn,
-    "pause_turn": StopReason.end_of_turn,
+    PAUSED: StopReason.end_of_turn,
     "tool_use": StopReason.end_of_message,
     "max_tokens": StopReason.out_of_tokens,
     "model_context_window_exceeded": StopReason.out_of_tokens,

@@ -19,6 +19,7 @@ from llama_compat.dialects.gemini.models import (
     model_path,
     parse_models,
     parse_publisher_models,
+    searches,
 )
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply, parse_token_count
 from llama_compat.dialects.gemini.requests import (
@@ -49,4 +50,5 @@ __all__ = [
     "render_schema",
     "render_seal",
     "render_vertex_count_request",
+    "searches",
 ]

@@ -68,3 +68,12 @@ def render_models(models: Sequence[ModelInfo], page_size: int, page_token: str) 
     end = begin + page_size if page_size > 0 else len(models)
     page: dict[str, Any] = {"models": [render_model(each) for each in models[begin:end]]}
     return {**page, "nextPageToken": str(end)} if end < len(models) else page
+
+
+def searches(model: str) -> bool:
+    """Whether a model takes Google's search: Gemini 2 and later do, but for those that draw or
+    speak (https://ai.google.dev/gemini-api/docs/google-search, 2026-11-23)."""
+    name = model.rpartition("/")[2]
+    others = ("-image", "-tts", "-audio", "-live", "-embedding")
+    is_core = name.startswith("gemini-") and not name.startswith("gemini-1")
+    return is_core and not any(each in name for each in others)

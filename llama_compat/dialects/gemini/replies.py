@@ -11,9 +11,11 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.counts import count, members, told_count
+from llama_compat.dialects.gemini.grounding import Grounding
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
@@ -28,6 +30,7 @@ from llama_compat.types import (
     StopReason,
     StreamComplete,
     StreamEvent,
+    StreamProgress,
     StreamStart,
     TextDelta,
     TokenLogProb,
@@ -96,6 +99,7 @@ class StreamParser:
         self._reasoning = SurrogateJoiner()
         self._parts = ReplyParts()
         self._calls = 0
+        self._grounding = Grounding()
         self._stop_reason: StopReason | None = None
         self._usage = Usage()
 
@@ -128,6 +132,8 @@ class StreamParser:
             yield self._parts.progress(delta)
         if self._stop_reason is None:
             raise ValueError("the stream broke off before its finishReason")
+        for call in self._grounding.searches():
+            yield self._parts.progress(HostedCallDelta(call))
         if self._calls and self._stop_reason is StopReason.end_of_turn:
             self._stop_reason = StopReason.end_of_message
         yield StreamComplete(self._stop_reason, self._usage)
@@ -141,11 +147,12 @@ class StreamParser:
             self._started = True
             events.append(StreamStart(self._usage.prompt_tokens))
         deltas: list[Delta] = []
-        logprobs = None
+        logprobs, metadata = None, None
         for candidate in (response.get("candidates") or ())[:1]:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 deltas.extend(self._parse_part(part))
             logprobs = _parse_logprobs(candidate.get("logprobsResult"))
+            metadata = candidate.get("groundingMetadata")
             self._end(candidate)
         feedback = response.get("promptFeedback") or {}
         if feedback.get("blockReason"):
@@ -153,14 +160,24 @@ class StreamParser:
             deltas.append(RefusalDelta(_why_blocked(feedback)))
         if logprobs and not any(isinstance(delta, TextDelta) for delta in deltas):
             deltas.append(TextDelta(""))
+        cited = len(events)
         for delta in deltas:
             if isinstance(delta, TextDelta):
-                events.append(self._parts.progress(delta, logprobs))
+                said = self._parts.progress(delta, logprobs)
+                events.append(said)
+                self._grounding.say(said.part, delta.text)
+                cited = len(events)
                 logprobs = None
             else:
                 events.append(self._parts.progress(delta))
                 if isinstance(delta, ReasoningDelta) and delta.signature is not None:
                     self._parts.end_part()
+        if metadata is not None:
+            # Behind the text, and before its seal, which ends the part.
+            events[cited:cited] = [
+                StreamProgress(CitationDelta(citation), part=part)
+                for part, citation in self._grounding.citations(metadata)
+            ]
         return events
 
     def _parse_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.gemini.grounding import SEARCH
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
@@ -74,6 +75,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
         body["tools"] = [{"functionDeclarations": declarations}]
         if request.tool_choice is not None:
             body["toolConfig"] = {"functionCallingConfig": _render_tool_choice(request)}
+    if request.vendor_search is not None:
+        body.setdefault("tools", []).append(dict(SEARCH))
     config = _render_generation_config(request)
     if config:
         body["generationConfig"] = config

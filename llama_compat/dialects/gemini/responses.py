@@ -6,6 +6,7 @@ would take it for the answer. Its seal goes out in any case.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.base import Labels, SaidText
 from llama_compat.dialects.gemini.frames import EventFrame, Frame
+from llama_compat.dialects.gemini.grounding import ShownGrounding
 from llama_compat.dialects.gemini.seals import FAMILY, render_seal
 from llama_compat.errors import APIError
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
@@ -31,6 +33,8 @@ from llama_compat.types import (
     StreamComplete,
     StreamEvent,
     StreamProgress,
+    TextContent,
+    TextDelta,
     TokenLogProb,
     TokenLogProbs,
     ToolCall,
@@ -74,12 +78,16 @@ def _render_choice(
         for said in message.parts
         if (part := _render_part(said, include_thoughts=include_thoughts)) is not None
     ]
-    return _candidate(
-        index,
-        parts,
-        response.logprobs,
-        _finish(message.stop_reason or StopReason.end_of_turn),
-    )
+    grounding = ShownGrounding()
+    for number, said in enumerate(message.parts):
+        if isinstance(said, TextContent):
+            grounding.say(number, said.text)
+            for citation in said.citations:
+                grounding.cite(number, citation)
+        elif isinstance(said, HostedCall):
+            grounding.add(said)
+    finish = _finish(message.stop_reason or StopReason.end_of_turn)
+    return _candidate(index, parts, response.logprobs, {**finish, **grounding.rendered()})
 
 
 def _render_part(said: MessagePart | Delta, *, include_thoughts: bool) -> Part | None:
@@ -91,7 +99,7 @@ def _render_part(said: MessagePart | Delta, *, include_thoughts: bool) -> Part |
     if isinstance(said, ToolCall | UnparseableToolCall):
         return _render_call(said)
     if isinstance(said, HostedCall | HostedCallDelta | CitationDelta):
-        return None  # Its clients ask for none.
+        return None  # They are told beside the text.
     if isinstance(said, ImageDelta):
         said = said.image
     if isinstance(said, ImageContent):
@@ -205,13 +213,18 @@ class ResponseRenderer:
         labels: what every response says.
         frame: what is around them.
         include_thoughts: whether the client wants to see them.
+        cites: whether the answer may name what was found in the web.
     """
 
-    def __init__(self, labels: Labels, frame: Frame, *, include_thoughts: bool) -> None:
+    def __init__(
+        self, labels: Labels, frame: Frame, *, include_thoughts: bool, cites: bool = False
+    ) -> None:
+        self._cites = cites
         self._labels = labels
         self._frame = frame
         self._include_thoughts = include_thoughts
         self._reasons: dict[int, StopReason] = {}
+        self._grounding: defaultdict[int, ShownGrounding] = defaultdict(ShownGrounding)
 
     def render(self, choice: int, event: StreamEvent) -> bytes:
         """The response that `event` of the choice `choice` makes, if it makes one."""
@@ -220,6 +233,12 @@ class ResponseRenderer:
         if not isinstance(event, StreamProgress):
             return b""
         delta = event.delta
+        if isinstance(delta, TextDelta) and self._cites:
+            self._grounding[choice].say(event.part, delta.text)
+        elif isinstance(delta, HostedCallDelta):
+            self._grounding[choice].add(delta.call)
+        elif isinstance(delta, CitationDelta):
+            self._grounding[choice].cite(event.part, delta.citation)
         part = _render_part(delta, include_thoughts=self._include_thoughts)
         if part is None and not event.logprobs:
             return b""
@@ -229,7 +248,7 @@ class ResponseRenderer:
     def finish(self, usage: Usage) -> bytes:
         """The last response, which says why each candidate ended, and what all of it cost."""
         candidates = [
-            _candidate(choice, [], finish=_finish(reason))
+            _candidate(choice, [], finish={**_finish(reason), **self._grounding[choice].rendered()})
             for choice, reason in sorted(self._reasons.items())
         ]
         return self._frame.response(_encode(candidates, self._labels, usage))

@@ -14,12 +14,14 @@ from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cach
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
 from llama_compat.dialects.sampling import blank_stop, too_warm
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fan_out import Events
 from llama_compat.fitting.forced_reply import (
     json_beside_tools,
     json_by_call,
     thought_before_forced_call,
     with_json_call,
 )
+from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -34,6 +36,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_fields import to_raw
 from providers.base import ProviderConfig, ProviderModel
+from providers.remote.anthropic.pauses import Block, TurnMessage, whole_turn
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.batches.anthropic import AnthropicBatches
 from providers.remote.batches.base import VendorBatches
@@ -124,6 +127,22 @@ class AnthropicMessagesProvider(
             return frozenset()
         return frozenset({"web_search", "web_fetch", "mcp"})
 
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Where Anthropic's own tools are, and nothing of the request is against it: no other tool
+        has the name that the search has, none has to be called, and the reply is to be text, as it
+        cites ("Citations cannot be used with structured outputs", docs/en/build-with-claude/
+        citations, 2026-11-23)."""
+        wanted, choice = request.response_format, request.tool_choice
+        names = {each.tool_name for each in request.tools}
+        return (
+            WEB_SEARCH in self.hosted_tools("messages")
+            and anthropic_messages.SEARCH_NAME not in names
+            and tool.name == anthropic_messages.SEARCH_NAME
+            and not (tool.allowed_domains and tool.blocked_domains)
+            and (wanted is None or wanted.type == "text")
+            and (choice is None or choice.tool_name in (None, tool.name))
+        )
+
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """Claude's thinking is for Claude, whoever runs it: its signatures are good at Anthropic,
         Amazon and Google alike (https://platform.claude.com/docs/en/build-with-claude/
@@ -200,14 +219,29 @@ class AnthropicMessagesProvider(
         body = rendered.body
         if request.marks_prompt:
             body = with_cache_marks({name: to_raw(value) for name, value in body.items()})
-        return read_reply(
-            self.id,
-            self._post("messages", request, body, rendered.betas),
-            partial(anthropic_messages.parse_reply, dropped=rendered.dropped),
-            anthropic_messages.StreamParser(dropped=rendered.dropped),
-            stream=request.stream,
-            required=["content"],
-        )
+        if request.vendor_search is None:
+            return read_reply(
+                self.id,
+                self._post("messages", request, body, rendered.betas),
+                partial(anthropic_messages.parse_reply, dropped=rendered.dropped),
+                anthropic_messages.StreamParser(dropped=rendered.dropped),
+                stream=request.stream,
+                required=["content"],
+            )
+
+        def ask(said: Sequence[Block], message: TurnMessage) -> Events:
+            turns = [*rendered.body["messages"], {"role": "assistant", "content": said}]
+            goes_on = {**body, "messages": turns} if said else body
+            return read_reply(
+                self.id,
+                self._post("messages", request, goes_on, rendered.betas),
+                message.parse,
+                message,
+                stream=request.stream,
+                required=["content"],
+            )
+
+        return whole_turn(ask, dropped=rendered.dropped, stream=request.stream)
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the vendor counts in the conversation and its tools."""

@@ -6,12 +6,14 @@ import re
 from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from msgspec import structs
 from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -24,6 +26,7 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     StreamEvent,
+    ToolChoice,
 )
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.batches.base import VendorBatches
@@ -57,6 +60,15 @@ class GeminiConfig(ImageFetchingConfig):
     apis: Annotated[tuple[API, ...], Field(min_length=1)] = ("generate_content", "interactions")
     """Those of Google's that are there; calls that are translated go to the first. Models beside
     the core line are in Interactions alone."""
+
+    hosted_tools: frozenset[Literal["web_search"]] | None = None
+    """The tools that Google runs itself, whatever `server.tools` has; for calls of other APIs,
+    where they say nothing that it can't be told: no domains, no place, no number of searches, and
+    no functions or JSON beside. Without it, Google's own address has its search."""
+
+
+_GOOGLES = ".googleapis.com"
+"""How the names of Google's own hosts end."""
 
 
 class GeminiProvider(
@@ -92,6 +104,29 @@ class GeminiProvider(
     def wants_reasoning_back(self) -> bool:
         """It does: its calls are signed."""
         return True
+
+    def hosted_tools(self, wire: str) -> Set[str]:
+        """Google's search, or what the template names."""
+        if self.config.hosted_tools is not None:
+            return self.config.hosted_tools
+        host = urlsplit(self.config.base_url).hostname or ""
+        return frozenset({WEB_SEARCH}) if host.endswith(_GOOGLES) else frozenset()
+
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Where Google's search is, which can't be told anything. Beside functions and JSON only
+        some models take it (https://ai.google.dev/gemini-api/docs/google-search, 2026-11-23)."""
+        wanted = request.response_format
+        return (
+            WEB_SEARCH in self.hosted_tools("gemini_generate")
+            and not self._by_interactions
+            and gemini.searches(request.model)
+            and tool == WebSearchTool(tool.name, context_size=tool.context_size)
+            and request.max_hosted_calls is None
+            and len(request.hosted) == 1
+            and not (request.tools or request.approved)
+            and request.tool_choice in (None, ToolChoice())
+            and (wanted is None or wanted.type == "text")
+        )
 
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """Gemini's signatures are for Gemini."""

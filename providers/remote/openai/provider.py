@@ -28,6 +28,7 @@ from llama_compat.dialects.rerank.requests import render_request as render_reran
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -45,6 +46,7 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamEvent,
+    ToolChoice,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -91,6 +93,8 @@ Wire = Literal[
     "rerank",
     "voyage_rerank",
 ]
+_NONE: frozenset[str] = frozenset()
+
 HostedKind = Literal["web_search", "web_fetch", "file_search", "mcp"]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
@@ -213,6 +217,21 @@ class RemoteOpenAIProvider(
         if self.vendor.base_url is not None and self.config.base_url != self.vendor.base_url:
             return frozenset()  # Somebody else answers there.
         return self.vendor.hosted_tools.get(wire, frozenset())
+
+    def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
+        """Where its chat completions have a search, which can be told where the user is, and no
+        more; they have no functions beside it. OpenAI has models of their own for it (openai
+        3.52.0, types/chat/completion_create_params.py, 2026-11-23)."""
+        alike = WebSearchTool(tool.name, location=tool.location, context_size=tool.context_size)
+        return (
+            WEB_SEARCH in self.hosted_tools("chat") & self.vendor.hosted_tools.get("chat", _NONE)
+            and "-search" in request.model
+            and tool == alike
+            and request.max_hosted_calls is None
+            and len(request.hosted) == 1
+            and not (request.tools or request.approved)
+            and request.tool_choice in (None, ToolChoice())
+        )
 
     def batches(self) -> VendorBatches | None:
         """As its row in the table has it."""

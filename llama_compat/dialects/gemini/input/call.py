@@ -20,7 +20,7 @@ from llama_compat.dialects.gemini.input.generation_config import (
     parse_sampling_config,
     parse_thinking,
 )
-from llama_compat.dialects.gemini.input.tools import parse_tools
+from llama_compat.dialects.gemini.input.tools import parse_hosted, parse_tools
 from llama_compat.dialects.gemini.members import member, object_in
 from llama_compat.dialects.gemini.responses import ResponseRenderer, render_response
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
@@ -54,7 +54,12 @@ class GenerateCall(Struct, frozen=True):
 
     def stream_renderer(self, labels: Labels) -> ResponseRenderer:
         """A renderer of responses."""
-        return ResponseRenderer(labels, self.new_frame(), include_thoughts=self.include_thoughts)
+        return ResponseRenderer(
+            labels,
+            self.new_frame(),
+            include_thoughts=self.include_thoughts,
+            cites=bool(self.request.hosted),
+        )
 
 
 class CountCall(Struct, frozen=True):
@@ -94,6 +99,7 @@ def parse_generate(
         reasoning_effort=parse_thinking(config),
         logprobs=parse_logprobs_config(config),
         stream=stream,
+        hosted=parse_hosted(body, {each.tool_name for each in tools}),
     )
     return GenerateCall(
         request, parse_candidate_count(config), includes_thoughts(config), new_frame

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import HOSTED_TOOLS
+from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling, text_in
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.hosted.asked import parse_texts
+from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedTool, WebSearchTool, free_name
 from llama_compat.types import ToolChoice, ToolDefinition
 
 _DECLARATIONS = "functionDeclarations"
+
+_SEARCH = "googleSearch"
+
+_EXCLUDED = "excludeDomains"
+"""All that is read of what a client says of the search."""
 
 _MODES = ("AUTO", "ANY", "NONE")
 
@@ -30,10 +37,21 @@ def tools_asked(body: Mapping[str, Any]) -> dict[str, str]:
         for name in tool
         if name != spelling(tool, _DECLARATIONS)
     }
+    asked |= {
+        f"tools.{spelling(tool, _SEARCH)}.{name}": HOSTED_SETTING
+        for tool in listed
+        for name, value in _said_of_search(tool).items()
+        if value and name != spelling(_said_of_search(tool), _EXCLUDED)
+    }
     if any(member(tool, _DECLARATIONS) for tool in listed):
         asked["tools"] = "tools"
         asked |= _choice_asked(body)
     return asked
+
+
+def _said_of_search(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    search = member(tool, _SEARCH)
+    return search if isinstance(search, dict) else {}
 
 
 def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
@@ -51,6 +69,27 @@ def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
     elif mode in ("ANY", "NONE"):
         asked[at] = "tool_choice"
     return asked
+
+
+def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, ...]:
+    """The search of the web, where a request asks for it.
+
+    Args:
+        body: the request.
+        taken: the names of the client's own tools.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    for index, tool in enumerate(list_in(member(body, "tools"), "tools")):
+        path = f"tools[{index}]"
+        search = member(object_in(tool, path), _SEARCH)
+        if search is not None:
+            path = f"{path}.{_SEARCH}"
+            excluded = member(object_in(search, path), _EXCLUDED)
+            blocked = parse_texts(excluded, f"{path}.{_EXCLUDED}")
+            return (WebSearchTool(free_name(WEB_SEARCH, taken), blocked_domains=blocked),)
+    return ()
 
 
 def parse_tools(

@@ -20,6 +20,7 @@ from llama_compat.hosted.vocabulary import (
     FileSource,
     HostedTool,
     WebSearchTool,
+    WebSource,
     free_name,
 )
 from llama_compat.types import MessagePart, TextContent
@@ -64,6 +65,26 @@ def unread_hosted(body: Mapping[str, Any]) -> Iterator[str]:
             yield from unread_settings(tool, f"tools[{index}]")
 
 
+def render_search(tool: WebSearchTool) -> dict[str, Any]:
+    """The `web_search_options` of a search that the vendor runs."""
+    options: dict[str, Any] = {"search_context_size": tool.context_size}
+    if tool.location is not None:
+        options["user_location"] = {"type": "approximate", "approximate": tool.location.members}
+    return options
+
+
+def parse_citations(message: Mapping[str, Any], text: str) -> Iterator[Citation]:
+    """What a message, or the delta of one, names in the web, whose text so far is `text`."""
+    for each in message.get("annotations") or ():
+        cited = each.get("url_citation") or {}
+        start, end = cited.get("start_index"), cited.get("end_index")
+        if not isinstance(cited.get("url"), str) or not isinstance(start, int):
+            continue
+        source = WebSource(cited["url"], str(cited.get("title") or ""))
+        end = min(end, len(text)) if isinstance(end, int) else len(text)
+        yield Citation(start, end, source, text[start:end])
+
+
 def render_citation(citation: Citation, before: int = 0) -> dict[str, Any]:
     """An annotation of a message, whose text has `before` characters before the part."""
     if isinstance(citation.source, FileSource):
@@ -94,20 +115,3 @@ def render_citations(parts: Sequence[MessagePart]) -> Iterator[dict[str, Any]]:
             for citation in part.citations:
                 yield render_citation(citation, before)
             before += len(part.text)
-
-
-class TextPlaces:
-    """Where in the text of a message its parts begin, as they come."""
-
-    def __init__(self) -> None:
-        self._begins: dict[int, int] = {}
-        self._said = 0
-
-    def say(self, part: int, text: str) -> None:
-        """More of a part."""
-        self._begins.setdefault(part, self._said)
-        self._said += len(text)
-
-    def before(self, part: int) -> int:
-        """How many characters come before it."""
-        return self._begins.get(part, self._said)

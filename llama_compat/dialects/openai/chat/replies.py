@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from llama_compat.dialects.openai.chat.hosted import render_citations
+from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
 from llama_compat.dialects.openai.chat.requests import (
     render_call,
     render_image,
@@ -131,9 +131,10 @@ def _parse_choice(
     text, reasoning = parse_text(message)
     calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
     images = parse_images(message)
+    said = TextContent(text, tuple(parse_citations(message, text)))
     return ChatCompletionResponse(
         completion_message=CompletionMessage.of(
-            content=(*([TextContent(text)] if text else []), *images) if images else text,
+            content=(*([said] if text else []), *images),
             tool_calls=calls,
             reasoning=reasoning or None,
             refusal=message.get("refusal") or None,

@@ -14,6 +14,7 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
+from llama_compat.dialects.openai.chat.hosted import render_search
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import invalid_parameter, missing_parameter
@@ -307,6 +308,8 @@ def render_request(
         body["tool_choice"] = _render_tool_choice(request.tool_choice)
     if request.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.vendor_search is not None:
+        body["web_search_options"] = render_search(request.vendor_search)
     if request.response_format is not None:
         body["response_format"] = _render_response_format(request.response_format)
     if request.reasoning_effort is not None:

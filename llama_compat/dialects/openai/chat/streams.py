@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.openai.chat.hosted import TextPlaces, render_citation
+from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citation
 from llama_compat.dialects.openai.chat.replies import (
     call_id_of,
     parse_images,
@@ -24,6 +24,7 @@ from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import service_tier
 from llama_compat.events import ReplyParts
+from llama_compat.hosted.citations import SaidParts
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
@@ -70,9 +71,7 @@ class StreamRenderer(ChunkRenderer):
             reply_id=reply_id, model=model, created=created, include_usage=include_usage
         )
         self._calls: dict[int, _CallsSent] = {}
-        self._places: defaultdict[int, TextPlaces] | None = (
-            defaultdict(TextPlaces) if cites else None
-        )
+        self._places: defaultdict[int, SaidParts] | None = defaultdict(SaidParts) if cites else None
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
         """The chunks that `event` of the choice `choice` makes, none to two."""
@@ -124,7 +123,7 @@ class StreamRenderer(ChunkRenderer):
         if isinstance(delta, HostedCallDelta):
             return {}
         if isinstance(delta, CitationDelta):
-            before = 0 if self._places is None else self._places[choice].before(part)
+            before = 0 if self._places is None else self._places[choice].begin(part)
             return {"annotations": [render_citation(delta.citation, before)]}
         return self._calls.setdefault(choice, _CallsSent()).render(delta)
 
@@ -185,6 +184,7 @@ class StreamParser(ChunkParser):
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler(whole=whole_calls)
         self._called = False
+        self._said = SaidParts()
         self._speaks_in_deltas = False
 
     def finish(self, *, done: bool = False) -> Iterator[StreamEvent]:
@@ -227,7 +227,15 @@ class StreamParser(ChunkParser):
                     thought_signature=thought_signature(fragment),
                 )
             )
-        return self._progress(deltas, parse_logprobs(choice.get("logprobs")))
+        events = self._progress(deltas, parse_logprobs(choice.get("logprobs")))
+        if delta.get("annotations"):
+            events += self._cited(delta)
+        return events
+
+    def _cited(self, delta: Mapping[str, Any]) -> Iterator[StreamProgress]:
+        for citation in parse_citations(delta, self._said.whole):
+            part, placed = self._said.placed(citation)
+            yield StreamProgress(CitationDelta(placed), part=part)
 
     def _delta(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a choice adds. Some vendors call that a message, and some stream one event that is
@@ -243,10 +251,14 @@ class StreamParser(ChunkParser):
     ) -> list[StreamProgress]:
         if logprobs is not None and not deltas:
             deltas = [TextDelta("")]
-        return [
+        events = [
             self._parts.progress(delta, None if place else logprobs)
             for place, delta in enumerate(deltas)
         ]
+        for event in events:
+            if isinstance(event.delta, TextDelta):
+                self._said.say(event.part, event.delta.text)
+        return events
 
 
 def _text_deltas(text: str, reasoning: str) -> list[Delta]:

@@ -601,7 +601,7 @@ def test_a_refusal_says_why() -> None:
 
 def test_what_is_not_known_is_passed_over() -> None:
     blocks = [
-        types.ServerToolUseBlock(type="server_tool_use", id="1", name="web_search", input={}),
+        types.ServerToolUseBlock(type="server_tool_use", id="1", name="code_execution", input={}),
         sdk.text("Hi"),
     ]
     whole = sdk.message(blocks)

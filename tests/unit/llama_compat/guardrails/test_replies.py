@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from llama_compat.events import Collector, ReplyParts
 from llama_compat.fan_out import Events
@@ -16,6 +17,13 @@ from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.replies import guarded
 from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.hosted.vocabulary import (
+    Citation,
+    CitationDelta,
+    HostedCall,
+    HostedCallDelta,
+    WebSource,
+)
 from llama_compat.tools.calls import ToolCallAssembler
 from llama_compat.types import (
     CompletionMessage,
@@ -167,3 +175,48 @@ def test_nothing_is_looked_through_twice() -> None:
     word = hides.text("input", "a@example.com")
     assert hides.text("input", word) == word
     assert hides.verdicts == {("pii", "redact"): 1}
+
+
+# What a vendor has searched for ---------------------------------------------------------------
+
+FOUND = WebSource("https://a.example", "Mail of bob@example.com", "bob@example.com")
+
+
+def searched(text: str) -> Events:
+    parts = ReplyParts()
+    call = HostedCall("1", "web_search", "s", '{"query": "eve@example.com"}')
+    found = structs.replace(call, status="completed", sources=(FOUND,))
+    cited = Citation(0, len(text), FOUND, text)
+    return said(
+        parts.progress(HostedCallDelta(call)),
+        parts.progress(HostedCallDelta(found)),
+        parts.progress(TextDelta(text)),
+        parts.progress(CitationDelta(cited)),
+    )
+
+
+async def test_what_a_vendor_searches_for_and_finds_is_looked_through() -> None:
+    guard = guard_of(mode="redact", scan=["tool_arguments", "tool_results"])
+    message = await read(searched("It is known."), guard)
+    call, text = message.parts
+    assert isinstance(call, HostedCall)
+    assert isinstance(text, TextContent)
+    assert "@" not in repr(message)
+    assert call.arguments_json == '{"query": "<EMAIL_1>"}'
+    assert [each.text for each in call.sources if isinstance(each, WebSource)] == ["<EMAIL_2>"]
+    (cited,) = text.citations
+    assert text.text[cited.start : cited.end] == "It is known."
+
+
+@pytest.mark.parametrize("place", ["tool_arguments", "tool_results"])
+async def test_it_ends_a_reply_that_may_not_be_seen(place: str) -> None:
+    message = await read(searched("It is known."), guard_of(mode="block", scan=place))
+    assert message.stop_reason is StopReason.content_filter
+    assert "bob@" not in repr(message)
+    assert ("eve@" in repr(message)) == (place == "tool_results")
+
+
+async def test_a_text_that_has_become_another_has_no_places() -> None:
+    message = await read(searched("Ask amy@example.com."), guard_of(mode="redact", scan="output"))
+    (text,) = [each for each in message.parts if isinstance(each, TextContent)]
+    assert text == TextContent("Ask <EMAIL_1>.")

@@ -255,3 +255,16 @@ def test_what_may_be_kept_unread_may_be_once_it_is_read(
     meant = meaning(call, "theirs", WHERE)
     if seen.may_be_kept and meant is not None:
         assert meant.may_be_kept(settings)
+
+
+@pytest.mark.parametrize("options", [{}, {"search_context_size": "low"}])
+def test_a_search_is_a_tool_whatever_is_said_of_it(options: dict[str, Any]) -> None:
+    meant = as_meant(
+        {"messages": [{"role": "user", "content": "Hi"}], "web_search_options": options}
+    )
+    assert meant is not None
+    assert meant.tools
+    assert not meant.may_be_kept(ExactCacheSettings(sampled=True))
+    plain = as_meant({"messages": [{"role": "user", "content": "Hi"}], "web_search_options": None})
+    assert plain is not None
+    assert not plain.tools

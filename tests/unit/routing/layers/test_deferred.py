@@ -79,12 +79,28 @@ async def test_a_line_is_seen_and_answered() -> None:
 
 async def test_tools_of_the_server_are_for_requests() -> None:
     target = live()
-    request = asked(target, Capture(upstream(target)))
-    assert request.call is not None
-    for toolbox, expected in ((Toolbox("web_search"), NotSent), (Toolbox("web_fetch"), ByRequests)):
+    fetch = {"tools": [{"type": "web_fetch", "name": "web_fetch"}]}
+    for more, toolbox, expected in (
+        ({"web_search_options": {}}, Toolbox("web_search"), NotSent),
+        (fetch, Toolbox("web_fetch"), ByRequests),
+    ):
+        request = asked(target, Capture(upstream(target)), **more)
+        assert request.call is not None
         request.call = replace(request.call, toolbox=toolbox)
         with pytest.raises(expected):
             await by_deferral(request)
+
+
+async def test_a_search_that_a_vendor_may_pause_is_for_requests() -> None:
+    """It is asked to go on then; OpenAI's own chat completions have no such thing."""
+    claude = live("remote::anthropic-messages")
+    provider: Any = claude.provider
+    for more, expected in (({}, NotSent), ({"web_search_options": {}}, ByRequests)):
+        with pytest.raises(expected):
+            await by_deferral(asked(claude, Capture(provider.upstream), **more))
+    gpt = live()
+    with pytest.raises(NotSent):
+        await by_deferral(asked(gpt, Capture(upstream(gpt)), web_search_options={}))
 
 
 async def test_several_replies_are_where_they_are_one_request() -> None:

@@ -197,6 +197,44 @@ def test_files_of_a_form_stay_and_their_names_are_looked_through(files: list[str
     assert [sent.body[part.begin : part.end] for part in sent.parts[:-1]] == [TRACK] * len(files)
 
 
+TYPED = (
+    b'--X\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n'
+    b"Content-Type: audio/wav\r\n\r\nRIFF\r\n"
+    b'--X\r\nContent-Disposition: form-data; name="file"; filename="b.wav"\r\n'
+    b"Content-Type: audio/wav; x=%b\r\n\r\nRIFF\r\n--X--\r\n"
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_types_of_a_forms_parts_are_looked_through(mode: Mode) -> None:
+    form = parse_form(TYPED % CARD.encode(), "multipart/form-data; boundary=X")
+    guard = Guard(Checks([CheckSettings(name="c", patterns=("cards",), mode=mode)]))
+    call = Call(TRANSCRIPTIONS, form.fields(), "m", False, "req-1", form=form)
+    if mode == "block":
+        with pytest.raises(Blocked):
+            _asked(call, guard)
+        return
+    sent = _asked(call, guard).form
+    assert sent is not None
+    kept = f"audio/wav; x={CARD}" if mode == "monitor" else None
+    assert [part.type for part in sent.parts] == ["audio/wav", kept]
+    assert (CARD.encode() in sent.render({})) == (mode == "monitor")
+    assert guard.verdicts == {("c", mode): 1}
+
+
+@pytest.mark.parametrize("name", ["prompt", "input"])
+def test_a_check_of_pictures_has_nothing_to_do_with_ids_of_tokens(name: str) -> None:
+    images = {"model": "j", "format": "policy", "policy": "None."}
+    look = CheckSettings.model_validate({"name": "look", "images": images})
+    guard = Guard(Checks([look]))
+    fields = parse_fields(json.dumps({"model": "m", name: [1, 2, 3]}).encode())
+    assert guard.fields(fields) == fields
+    assert guard.verdicts == {}
+    text = CheckSettings.model_validate({"name": "cards", "patterns": ["cards"]})
+    with pytest.raises(Blocked, match="cards"):
+        Guard(Checks([look, text])).fields(fields)
+
+
 def test_names_that_nobody_knows_are_looked_through() -> None:
     fields = parse_fields(json.dumps({"model": "m", CARD: 1, "messages": []}).encode())
     modes: tuple[Mode, ...] = ("redact", "block")

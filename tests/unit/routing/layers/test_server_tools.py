@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
+from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ServerSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import NamedTools, tools_named
+from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.off_loop import LARGE_BYTES
 from llama_compat.wire.json_fields import encode_json
 from providers.answer import relays
@@ -39,13 +42,16 @@ SETTINGS = ServerSettings.model_validate(
 
 
 async def equipped(
-    tools: bytes, operation: Operation = RESPONSES, key: Principal | None = None
+    tools: bytes,
+    operation: Operation = RESPONSES,
+    key: Principal | None = None,
+    settings: ToolsSettings | None = SETTINGS.tools,
 ) -> Call:
     async def never(request: Any) -> Any:
         raise AssertionError
 
-    assert SETTINGS.tools is not None
-    layer = ServerToolsLayer(never, ServerTools(SETTINGS.tools), None)
+    assert settings is not None
+    layer = ServerToolsLayer(never, ServerTools(settings), None)
     call = call_of(b'{"model": "m", "input": "x", %b}' % tools, operation)
     return await layer.equipped(replace(call, principal=key or Principal("k")), None, [])
 
@@ -100,6 +106,24 @@ async def test_a_key_without_a_tool_may_not_have_it_run_by_a_vendor_either(tools
         assert refused.value.code == "tool_not_allowed"
 
 
+@pytest.mark.parametrize(
+    "tools",
+    [
+        b'"tools": [{"type": "web_search"}]',
+        b'"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]',
+        b'"tools": [{"type": "mcp", "server_label": "d", "server_url": "https://d.example"}]',
+        b'"tools": [{"type": "mcp", "server_label": "d", "connector_id": "connector_gmail"}]',
+    ],
+)
+@pytest.mark.parametrize("settings", [ToolsSettings(), SETTINGS.tools], ids=["none", "some"])
+async def test_nor_where_the_template_has_none(tools: bytes, settings: ToolsSettings) -> None:
+    everything = await equipped(tools, settings=settings)
+    assert toolbox_of(everything).kinds <= toolbox_of(everything).known
+    with pytest.raises(APIError) as refused:
+        await equipped(tools, key=Principal("k", tools=()), settings=settings)
+    assert refused.value.code == "tool_not_allowed"
+
+
 async def test_what_is_no_tool_of_the_servers_needs_no_leave() -> None:
     mine = {"type": "function", "name": "web_search_mine", "parameters": {}}
     call = await equipped(b'"tools": [%b]' % encode_json(mine), key=Principal("k", tools=()))
@@ -122,3 +146,28 @@ async def test_large_members_that_name_tools_are_read_in_a_thread(
         await equipped(b'"%b": %b' % (member, value), MESSAGES)
     here = threading.current_thread()
     assert [each is here for each in threads] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        b'"tools": [{"type": "google_search"}]',
+        b'"tools": [{"type": "mcp_server", "name": "d", "url": "https://d.example"}]',
+    ],
+)
+async def test_nor_in_an_api_whose_tools_are_never_ours(tools: bytes) -> None:
+    async def answer(request: Any) -> Any:
+        return "answered"
+
+    layer = ServerToolsLayer(answer, ServerTools(ToolsSettings()), None)
+    body = b'{"model": "m", "input": "x", %b}' % tools
+    for allowed in (None, ("web_search", "mcp_url"), ()):
+        request: Any = SimpleNamespace(
+            call=replace(call_of(body, INTERACTIONS), principal=Principal("k", tools=allowed))
+        )
+        if allowed == ():
+            with pytest.raises(APIError) as refused:
+                await layer(request)
+            assert refused.value.code == "tool_not_allowed"
+        else:
+            assert await layer(request) == "answered"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,34 @@ async def test_pgvector_finds_the_same_as_numpy(
         assert [round(each, 4) for _, each in by_pgvector] == [
             round(each, 4) for _, each in by_numpy
         ]
+
+
+@pytest.mark.server
+async def test_a_pgvector_that_is_not_for_this_user_is_none(
+    postgres_server: postgres.PostgresServer, tmp_path: Path
+) -> None:
+    asyncpg = pytest.importorskip("asyncpg")
+    address = await asyncio.to_thread(postgres_server.new_database)
+    database = address.partition("@/")[2].partition("?")[0]
+    try:
+        await postgres.execute(
+            address, "CREATE SCHEMA hidden", "CREATE EXTENSION vector SCHEMA hidden"
+        )
+    except asyncpg.FeatureNotSupportedError:
+        pytest.skip("this PostgreSQL has no pgvector; Debian 13 has postgresql-17-pgvector")
+    await postgres.execute(
+        address, "CREATE ROLE lesser LOGIN", f"GRANT CREATE ON DATABASE {database} TO lesser"
+    )
+    try:
+        async with kept(address.replace("postgres@", "lesser@"), tmp_path, Clock()) as here:
+            assert isinstance(here.candidates, PostgresCandidates)
+            assert here.candidates.vector_type is None
+            seen = await here.put("key-a", "f", ["a"])
+            asked = normalized([[1.0, 0, 0]])[0]
+            assert len(await here.candidates.by_vector([seen], asked, 2)) == 1
+    finally:
+        await postgres.execute(
+            address,
+            "DROP OWNED BY lesser",
+            "DROP ROLE lesser",
+        )

@@ -8,8 +8,8 @@ import pytest
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
+from llama_compat.guardrails.given import screened
 from llama_compat.guardrails.guard import Guard
-from llama_compat.guardrails.results import screened
 from llama_compat.guardrails.settings import CheckSettings
 from llama_compat.hosted.vocabulary import HostedCall, WebSource
 

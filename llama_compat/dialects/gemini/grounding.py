@@ -1,0 +1,165 @@
+"""Google's search, which the model's answer stands on: its tool, and what it has found.
+
+https://ai.google.dev/gemini-api/docs/google-search and google-genai 3.4.0 (2026-11-23). Places are
+counted in the bytes of all of the text, and what was found is told when the answer has been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_compat.hosted.citations import SaidParts
+from llama_compat.hosted.vocabulary import WEB_SEARCH, Citation, HostedCall, WebSource
+from llama_compat.tools.calls import arguments_object, arguments_text, new_call_id, parse_tool_call
+
+SEARCH: Mapping[str, Any] = {"googleSearch": {}}
+"""The tool."""
+
+_NAME = "google_search"
+
+
+# --------------------------------------------------------------------------------------------------
+# Wire -> vocabulary
+# --------------------------------------------------------------------------------------------------
+
+
+class Grounding:
+    """What a search has found for an answer, as its responses tell: each tells all so far."""
+
+    def __init__(self) -> None:
+        self._said = SaidParts()
+        self._queries: dict[str, None] = {}
+        self._sources: dict[str, WebSource] = {}
+        self._given: set[tuple[int, int, str]] = set()
+
+    def say(self, part: int, text: str) -> None:
+        """More of the answer."""
+        self._said.say(part, text)
+
+    def citations(self, metadata: Any) -> Iterator[tuple[int, Citation]]:
+        """The places that are new in `metadata`, each in its part."""
+        if not isinstance(metadata, dict):
+            return
+        self._queries |= dict.fromkeys(
+            each for each in metadata.get("webSearchQueries") or () if isinstance(each, str)
+        )
+        chunks = [_parse_chunk(each) for each in metadata.get("groundingChunks") or ()]
+        self._sources |= {each.url: each for each in chunks if each is not None}
+        whole = self._said.whole
+        for support in metadata.get("groundingSupports") or ():
+            place = _place(support.get("segment") or {}, whole)
+            if place is None:
+                continue
+            for index in support.get("groundingChunkIndices") or ():
+                source = chunks[index] if 0 <= index < len(chunks) else None
+                if source is None or (*place, source.url) in self._given:
+                    continue
+                self._given.add((*place, source.url))
+                yield self._said.placed(Citation(*place, source, whole[slice(*place)]))
+
+    def searches(self) -> Iterator[HostedCall]:
+        """The searches that there were. By which of them something was found is not told."""
+        found = tuple(self._sources.values())
+        given = [{"query": each} for each in self._queries] or ([{}] if found else [])
+        for each in given:
+            yield HostedCall(
+                new_call_id(),
+                WEB_SEARCH,
+                _NAME,
+                arguments_text(each),
+                status="completed",
+                sources=found,
+                model_name=_NAME,
+            )
+            found = ()
+
+
+def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:
+    web = chunk.get("web") or {}
+    return WebSource(web["uri"], web.get("title") or "") if web.get("uri") else None
+
+
+def _place(segment: Mapping[str, Any], whole: str) -> tuple[int, int] | None:
+    """Where a segment is, in characters; None where the text does not say what it should there."""
+    encoded = whole.encode("utf-8", "replace")
+    start, end = (
+        len(encoded[: segment.get(name) or 0].decode("utf-8", "ignore"))
+        for name in ("startIndex", "endIndex")
+    )
+    text = segment.get("text")
+    if text and whole[start:end] != text:
+        start = whole.find(text)
+        end = start + len(text)
+    return (start, end) if 0 <= start < end else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Vocabulary -> wire
+# --------------------------------------------------------------------------------------------------
+
+
+class ShownGrounding:
+    """What a client is told of searches."""
+
+    def __init__(self) -> None:
+        self._said = SaidParts()
+        self._queries: list[str] = []
+        self._sources: dict[str, WebSource] = {}
+        self._cited: list[tuple[int, Citation]] = []
+
+    def say(self, part: int, text: str) -> None:
+        """More of the answer."""
+        self._said.say(part, text)
+
+    def add(self, call: HostedCall) -> None:
+        """A search, once it has come to its end."""
+        if call.kind != WEB_SEARCH or call.status == "in_progress":
+            return
+        given = arguments_object(parse_tool_call(call.call_id, call.name, call.arguments_json))
+        if isinstance(given.get("query"), str):
+            self._queries.append(given["query"])
+        for each in call.sources:
+            if isinstance(each, WebSource):
+                self._sources.setdefault(each.url, each)
+
+    def cite(self, part: int, citation: Citation) -> None:
+        """A place in a part."""
+        if isinstance(citation.source, WebSource):
+            self._cited.append((part, citation))
+            self._sources.setdefault(citation.source.url, citation.source)
+
+    def rendered(self) -> dict[str, Any]:
+        """The member of a candidate, if there is anything to say."""
+        if not (self._queries or self._sources):
+            return {}
+        numbers = {url: number for number, url in enumerate(self._sources)}
+        return {
+            "groundingMetadata": {
+                "webSearchQueries": self._queries,
+                "groundingChunks": [
+                    {"web": {"uri": each.url, "title": each.title}}
+                    for each in self._sources.values()
+                ],
+                "groundingSupports": self._supports(numbers),
+            }
+        }
+
+    def _supports(self, numbers: Mapping[str, int]) -> Sequence[dict[str, Any]]:
+        whole = self._said.whole
+        supports: dict[tuple[int, int], list[int]] = {}
+        for part, citation in self._cited:
+            begin = self._said.begin(part)
+            place = (begin + citation.start, begin + citation.end)
+            supports.setdefault(place, []).append(numbers[citation.source.link])
+        return [
+            {
+                "segment": {
+                    "startIndex": len(whole[:start].encode("utf-8", "replace")),
+                    "endIndex": len(whole[:end].encode("utf-8", "replace")),
+                    "text": whole[start:end],
+                },
+                "groundingChunkIndices": indices,
+            }
+            for (start, end), indices in supports.items()
+        ]
