@@ -10,6 +10,7 @@ from msgspec import structs
 from llama_compat.errors import APIError
 from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.drawn import seen_event
+from llama_compat.guardrails.asked.searches import Searched, VendorSearches
 from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
 from llama_compat.guardrails.guard import Blocked, Guard
@@ -44,6 +45,7 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
     """
     choice = _Choice(guard)
     windows = Windows(guard, streams=streams) if guard.checks.asks_about_replies else None
+    searches = VendorSearches(guard)
     kept: list[StreamEvent] = []
     async with aclosing(events) as stream:
         try:
@@ -51,6 +53,9 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
                 event = await seen_event(came, guard) if guard.checks.sees_replies else came
                 slow = guard.checks.is_slow_with_replies and choice.takes_long(event)
                 shown = await to_thread(choice.shown, event) if slow else choice.shown(event)
+                for each in shown:
+                    if isinstance(each, StreamProgress) and isinstance(each.delta, Searched):
+                        await searches.ask(each.delta)
                 is_end = isinstance(event, StreamComplete)
                 if windows is None:
                     kept += shown

@@ -13,10 +13,11 @@ from msgspec import structs
 
 from llama_compat.events import Collector, ReplyParts
 from llama_compat.fan_out import Events
+from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.replies import guarded
-from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.hosted.vocabulary import (
     Citation,
     CitationDelta,
@@ -220,3 +221,24 @@ async def test_a_text_that_has_become_another_has_no_places() -> None:
     message = await read(searched("Ask amy@example.com."), guard_of(mode="redact", scan="output"))
     (text,) = [each for each in message.parts if isinstance(each, TextContent)]
     assert text == TextContent("Ask <EMAIL_1>.")
+
+
+@pytest.mark.parametrize("place", ["tool_arguments", "tool_results", "output"])
+async def test_judges_are_asked_about_what_a_vendor_searches_for_and_finds(place: Place) -> None:
+    asked: list[tuple[Place, str]] = []
+
+    async def judge(check: CheckSettings, said: Said) -> bool:
+        asked.append((said.place, said.text))
+        return "@" in said.text
+
+    settings = {"name": "j", "judge": {"model": "j", "format": "llama_guard"}, "scan": place}
+    guard = Guard(Checks([CheckSettings.model_validate(settings)]), judge)
+    message = await read(searched("It is known."), guard)
+    told = {
+        "tool_arguments": '{"query": "eve@example.com"}',
+        "tool_results": f"{FOUND.title}\n{FOUND.text}",
+        "output": "It is known.",
+    }
+    assert asked == [(place, told[place])]
+    blocked = message.stop_reason is StopReason.content_filter
+    assert blocked is (place != "output")
