@@ -1,4 +1,5 @@
-"""Waiting for the first of several things: an event, tasks that end, or the time."""
+"""Waiting for the first of several things: an event, tasks that end, or the time; and for tasks that
+are to end."""
 
 from __future__ import annotations
 
@@ -6,6 +7,24 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
+
+AGAIN_SECONDS = 1.0
+"""A task that has not ended so long after it was cancelled is cancelled once more."""
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks that ask Redis, and wait until they have ended; whatever comes of them.
+
+    Once may not be enough: `asyncio.wait_for` of Python 3.11, by which Redis' client sends, loses a
+    cancellation that comes just as it is done (https://github.com/python/cpython/issues/86296).
+    """
+    asked = set(tasks)
+    running = asked
+    while running:
+        for each in running:
+            each.cancel()
+        _, running = await asyncio.wait(running, timeout=AGAIN_SECONDS)
+    await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def first_of(

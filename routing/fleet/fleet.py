@@ -30,7 +30,7 @@ from routing.fleet.store import FleetStore, StoreAway
 from routing.fleet.templates import Templates
 from routing.policy.targets import TargetState
 from routing.storage.outage import Outage
-from routing.waiting import first_of
+from routing.waiting import cancelled, first_of
 
 log = logging.getLogger(__name__)
 
@@ -181,8 +181,7 @@ class Fleet:
                     try:
                         await self._beat(listening)
                     finally:
-                        listening.cancel()
-                        await asyncio.gather(listening, return_exceptions=True)
+                        await cancelled([listening])
             except StoreAway as error:
                 self._lose(str(error))
             except Exception as error:

@@ -21,6 +21,7 @@ from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from routing.cache.replies.store import Entry, age_of
 from routing.storage.outage import Outage
+from routing.waiting import cancelled
 
 log = logging.getLogger(__name__)
 
@@ -133,10 +134,7 @@ class SharedReplies:
         """Keep what was given, if that takes no longer than a moment, and close it."""
         if self._writing:
             await asyncio.wait(self._writing, timeout=STOP_SECONDS)
-        tasks = [*self._writing, *([] if self._probing is None else [self._probing])]
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled([*self._writing, *([] if self._probing is None else [self._probing])])
         self._is_away = True
         await self._place.stop()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
-from routing.waiting import first_of
+from routing.waiting import AGAIN_SECONDS, cancelled, first_of
 from tests.virtual_time import in_virtual_time
 
 
@@ -54,3 +55,22 @@ async def test_nothing_stays_behind_of_one_that_is_cancelled() -> None:
     assert waiting.cancelled()
     assert asyncio.all_tasks() == {asyncio.current_task(), task}
     await task
+
+
+@in_virtual_time
+async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    async def deaf_once() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(100.0)
+        await asyncio.sleep(100.0)
+
+    async def failing() -> None:
+        raise RuntimeError("whatever comes of it")
+
+    tasks = [asyncio.create_task(deaf_once()), asyncio.create_task(failing())]
+    await asyncio.sleep(0)
+    await cancelled(tasks)
+    assert tasks[0].cancelled()
+    assert tasks[1].done()
+    assert asyncio.get_running_loop().time() == AGAIN_SECONDS
+    await cancelled([])

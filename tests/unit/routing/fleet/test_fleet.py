@@ -11,6 +11,7 @@ from routing.policy.balance import LeastBusy
 from routing.policy.group import Group
 from routing.policy.prefix.affinity import sent_to
 from routing.policy.targets import LiveTarget, States, TargetState
+from routing.waiting import cancelled
 from tests.redis_server import RedisServer, needs_redis
 from tests.unit.routing.fleet.conftest import Join
 from tests.unit.routing.policy import models
@@ -51,8 +52,7 @@ async def test_one_that_is_killed_is_gone_soon(join: Join) -> None:
     async with join() as one, join() as other:
         await until(lambda: one.gateways == 2)
         assert other._running is not None
-        other._running.cancel()
-        await asyncio.gather(other._running, return_exceptions=True)
+        await cancelled([other._running])
         other._running = None
         await until(lambda: one.gateways == 1)
 
