@@ -1,5 +1,4 @@
-"""Waiting for the first of several things: an event, tasks that end, or the time; and for tasks that
-are to end."""
+"""Waiting for the first of several things: an event, tasks that end, or the time. Ending tasks."""
 
 from __future__ import annotations
 
