@@ -249,7 +249,7 @@ async def test_a_template_without_tools_gets_them_as_text(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tool_format", "call_id"), [("hermes", "call_1"), ("none", "call_1"), ("mistral", "74196fe72")]
+    ("tool_format", "call_id"), [("hermes", "call_1"), ("none", "call_1"), ("mistral", "f0ce5c525")]
 )
 async def test_a_template_that_takes_tools(tmp_path: Path, tool_format: str, call_id: str) -> None:
     make_model(tmp_path, chat_template=NATIVE_TEMPLATE)
