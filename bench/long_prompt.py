@@ -3,9 +3,10 @@
     python -m bench.long_prompt [--model starter] [--device auto] [--quantization auto]
                                 [--rounds 3] [--streams 8] [--prompt 4000]
 
-The streams decode by themselves for a while; then somebody comes with a prompt. Times between
-tokens are those until it comes, and those from then to its first token; the percentiles of all
-rounds count. Beside them stands how long the prompt waits for its first token alone, and beside the
+The streams decode by themselves for a while; then somebody comes with a prompt; then they decode by
+themselves once more, as each step takes longer the longer they are. Times between tokens are those
+before and after, and those from when it comes to its first token; the percentiles of all rounds
+count. Beside them stands how long the prompt waits for its first token alone, and beside the
 streams, since a shorter step is bought with that. Prints the figures and writes them to
 `bench/results/long-prompt-DEVICE.json`.
 """
@@ -19,6 +20,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 
@@ -54,11 +56,23 @@ def gaps(streams: Sequence[Served], start: float, end: float) -> list[float]:
     ]
 
 
-async def round_of(
-    engine: TorchEngine, options: argparse.Namespace, seed: int
-) -> tuple[list[float], list[float], float, float]:
-    """The times between tokens without and with the prompt, and how long that waits, in seconds:
-    alone, and beside the streams."""
+class Round(NamedTuple):
+    """Seconds of one round.
+
+    Attributes:
+        before, beside, after: between tokens, until the prompt comes, to its first token, and then.
+        alone, among: that the prompt waits, by itself and beside the streams.
+    """
+
+    before: list[float]
+    beside: list[float]
+    after: list[float]
+    alone: float
+    among: float
+
+
+async def round_of(engine: TorchEngine, options: argparse.Namespace, seed: int) -> Round:
+    """One of them."""
     vocab = engine.model.vocab_size
     [alone, long] = prompts_of(2, options.prompt, vocab, seed)
     first = await serve(engine, alone, 1)
@@ -74,37 +88,39 @@ async def round_of(
     came = time.perf_counter()
     prompt = await serve(engine, long, 1)
     answered = prompt.tokens[0]
+    await asyncio.sleep(options.quiet)
+    ended = time.perf_counter()
     for each in streams:
         each.cancel()
     await asyncio.gather(*streams, return_exceptions=True)
     begun = max(each.tokens[0] for each in served)
-    quiet, beside = gaps(served, begun, came), gaps(served, came, answered)
-    return quiet, beside, first.tokens[0] - first.sent, answered - prompt.sent
+    return Round(
+        gaps(served, begun, came),
+        gaps(served, came, answered),
+        gaps(served, answered, ended),
+        first.tokens[0] - first.sent,
+        answered - prompt.sent,
+    )
 
 
 async def measure(engine: TorchEngine, options: argparse.Namespace) -> dict[str, float]:
     """All rounds, after one to warm up."""
-    quiet: list[float] = []
-    beside: list[float] = []
-    waits: list[tuple[float, float]] = []
-    for turn in range(options.rounds + 1):
-        without, with_it, alone, among = await round_of(engine, options, 100 * turn)
-        if turn:
-            quiet += without
-            beside += with_it
-            waits.append((alone, among))
+    _, *rounds = [await round_of(engine, options, 100 * turn) for turn in range(options.rounds + 1)]
+    before = [each for one in rounds for each in one.before]
+    beside = [each for one in rounds for each in one.beside]
+    after = [each for one in rounds for each in one.after]
+    named = {"before": before, "after": after, "quiet": before + after, "beside": beside}
     found = {
         f"{name}_p{share}_ms": round(1000 * percentile(values, share / 100), 2)
-        for name, values in (("quiet", quiet), ("beside", beside))
+        for name, values in named.items()
         for share in (50, 99)
     }
-    alone, among = (statistics.median(each) for each in zip(*waits, strict=True))
     return {
         **found,
         "p99_of_quiet": round(found["beside_p99_ms"] / found["quiet_p99_ms"], 3),
         "wanted": WANTED,
-        "prompt_alone_s": round(alone, 3),
-        "prompt_beside_s": round(among, 3),
+        "prompt_alone_s": round(statistics.median(each.alone for each in rounds), 3),
+        "prompt_beside_s": round(statistics.median(each.among for each in rounds), 3),
     }
 
 

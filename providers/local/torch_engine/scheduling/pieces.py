@@ -24,6 +24,9 @@ MULTIPLE = 2
 MARGIN = 0.8
 """Of what a piece may take, since steps vary."""
 
+PIECES_IN_A_ROW = 16
+"""After so many steps with a piece there is one without: what that takes grows with the replies."""
+
 RECENT = 0.2
 """What the last step counts for beside all before it."""
 
@@ -48,15 +51,19 @@ class PromptPieces:
         self._began = 0.0
         self._replies = 0
         self._tokens = 0
+        self._in_a_row = 0
 
     def tokens(self, replies: int) -> int:
-        """What the next step may have; the step before it is over.
+        """What the next step may have, which is nothing now and then; the step before it is over.
 
         Args:
             replies: how many tokens of replies it computes.
         """
         if not replies:
             return self._most
+        if self._in_a_row >= PIECES_IN_A_ROW:
+            self._in_a_row = 0
+            return 0
         usual = self._usual_seconds(replies)
         if usual is None or self._token_seconds is None:
             return min(self._most, FIRST_TOKENS)
@@ -68,6 +75,7 @@ class PromptPieces:
         """The next step computes so many tokens of replies and of long prompts, and nothing else.
         Of a step that computes anything else, or no replies, none is told: 0."""
         self._replies, self._tokens = replies, tokens
+        self._in_a_row = self._in_a_row + 1 if replies and tokens else 0
         self._began = self._clock()
 
     def over(self) -> None:

@@ -8,6 +8,7 @@ from providers.local.torch_engine.scheduling.pieces import (
     FIRST_TOKENS,
     LEAST_TOKENS,
     MULTIPLE,
+    PIECES_IN_A_ROW,
     PromptPieces,
 )
 
@@ -93,3 +94,18 @@ def test_other_steps_teach_nothing() -> None:
     engine.reply = engine.prompt = 10.0
     engine.step(0, 100)
     assert engine.pieces.tokens(8) == before
+
+
+def test_what_a_step_takes_without_a_piece_is_looked_at_again_as_replies_grow() -> None:
+    engine = Engine(2.0, 0.005, 0.0005)
+    engine.step(8, 0)
+    pieces = []
+    for _ in range(60 * (PIECES_IN_A_ROW + 1)):
+        engine.reply *= 1.002
+        pieces.append(engine.pieces.tokens(8))
+        engine.step(8, pieces[-1])
+    assert [place for place, tokens in enumerate(pieces) if not tokens] == [
+        turn * (PIECES_IN_A_ROW + 1) + PIECES_IN_A_ROW for turn in range(60)
+    ]
+    # A reply's token takes eight times as long: so may a piece.
+    assert pieces[-2] > 4 * pieces[PIECES_IN_A_ROW - 1]
