@@ -456,6 +456,17 @@ class ChatCompletionRequest(Struct, frozen=True):
     approved: tuple[str, ...] = ()
     max_hosted_calls: int | None = None
 
+    @property
+    def has_one_hosted_tool_alone(self) -> bool:
+        """Whether one tool of `hosted` is all that there is to call, and nothing says how often, or
+        that it must be or must not."""
+        return (
+            len(self.hosted) == 1
+            and self.max_hosted_calls is None
+            and not (self.tools or self.approved)
+            and self.tool_choice in (None, ToolChoice())
+        )
+
 
 class EmbeddingRequest(Struct, frozen=True):
     """Turn texts into vectors.

@@ -47,8 +47,9 @@ class Grounding:
         chunks = [_parse_chunk(each) for each in metadata.get("groundingChunks") or ()]
         self._sources |= {each.url: each for each in chunks if each is not None}
         whole = self._said.whole
+        encoded = whole.encode("utf-8", "replace")
         for support in metadata.get("groundingSupports") or ():
-            place = _place(support.get("segment") or {}, whole)
+            place = _place(support.get("segment") or {}, whole, encoded)
             if place is None:
                 continue
             for index in support.get("groundingChunkIndices") or ():
@@ -80,9 +81,13 @@ def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:
     return WebSource(web["uri"], web.get("title") or "") if web.get("uri") else None
 
 
-def _place(segment: Mapping[str, Any], whole: str) -> tuple[int, int] | None:
-    """Where a segment is, in characters; None where the text does not say what it should there."""
-    encoded = whole.encode("utf-8", "replace")
+def _place(segment: Mapping[str, Any], whole: str, encoded: bytes) -> tuple[int, int] | None:
+    """Where a segment is, in characters; None where the text does not say what it should there.
+
+    Args:
+        segment: as Google tells it.
+        whole, encoded: the text, and the bytes in which its places are counted.
+    """
     start, end = (
         len(encoded[: segment.get(name) or 0].decode("utf-8", "ignore"))
         for name in ("startIndex", "endIndex")

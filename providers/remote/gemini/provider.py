@@ -26,7 +26,6 @@ from llama_compat.types import (
     EmbeddingRequest,
     EmbeddingResponse,
     StreamEvent,
-    ToolChoice,
 )
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.batches.base import VendorBatches
@@ -121,10 +120,7 @@ class GeminiProvider(
             and not self._by_interactions
             and gemini.searches(request.model)
             and tool == WebSearchTool(tool.name, context_size=tool.context_size)
-            and request.max_hosted_calls is None
-            and len(request.hosted) == 1
-            and not (request.tools or request.approved)
-            and request.tool_choice in (None, ToolChoice())
+            and request.has_one_hosted_tool_alone
             and (wanted is None or wanted.type == "text")
         )
 

@@ -46,7 +46,6 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamEvent,
-    ToolChoice,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -227,10 +226,7 @@ class RemoteOpenAIProvider(
             WEB_SEARCH in self.hosted_tools("chat") & self.vendor.hosted_tools.get("chat", _NONE)
             and "-search" in request.model
             and tool == alike
-            and request.max_hosted_calls is None
-            and len(request.hosted) == 1
-            and not (request.tools or request.approved)
-            and request.tool_choice in (None, ToolChoice())
+            and request.has_one_hosted_tool_alone
         )
 
     def batches(self) -> VendorBatches | None:

@@ -16,6 +16,7 @@ from llama_compat.hosted.asked import parse_context_size, parse_location, unread
 from llama_compat.hosted.file_search import parse_file_search
 from llama_compat.hosted.mcp import parse_server
 from llama_compat.hosted.vocabulary import (
+    WEB_SEARCH,
     Citation,
     FileSource,
     HostedTool,
@@ -43,7 +44,7 @@ def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, 
         options = as_object(body[path], path)
         where = parse_location(options.get("user_location"), f"{path}.user_location")
         size = parse_context_size(options.get("search_context_size"), f"{path}.search_context_size")
-        name = free_name("web_search", taken)
+        name = free_name(WEB_SEARCH, taken)
         hosted.append(WebSearchTool(name, location=where, context_size=size))
     tools = body.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
