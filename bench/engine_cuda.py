@@ -1,17 +1,23 @@
-"""How fast `local::torch` is on a GPU, beside what its memory allows and transformers' `generate`.
+"""How fast `local::torch` is on a GPU, beside what its memory and its arithmetic allow.
 
-    python -m bench.engine --engine cuda [--parts copy,attention,decode,generate,batch]
+    python -m bench.engine --engine cuda [--parts generate,decode,launches,prompts,mixed,profile,batch]
 
 Models have the shapes of real ones and random weights, so that nothing is downloaded. A roofline is
 the time that the memory needs to give every byte that has to be read once, at the bandwidth that a
-large copy on the same GPU reached a minute before: for a step of replies the weights (without the
-table of embeddings, of which a few rows are read) and the keys and values of all tokens so far.
+large copy on the same card reached a minute before: for a step of replies the weights (without the
+table of embeddings, of which a few rows are read) and the keys and values of all tokens so far. That
+of prompts is the time that a large matrix product takes for as many operations.
 
-- `attention`: the kernel alone, 64 sequences of 2,048 tokens, heads as in Llama 3.1 8B
-- `decode`: Llama 3.1 8B's shape in bfloat16; a step of 64 replies, and of 1, behind 1,024 tokens
+All but the last are of Llama 3.1 8B's shape (`--shape` takes another) in bfloat16:
+
 - `generate`: 64 prompts of 32 to 1,024 tokens, beside transformers' `generate` on one static batch
-- `batch`: nano-vllm's workload: 256 requests of 100 to 1,024 tokens in and as many out, in the
-  shape of Qwen3 0.6B
+- `decode`: a step of 1, 8, 64 and 256 replies behind 1,024 tokens
+- `launches`: the same for 1 and 64, without overlap, without CUDA graphs, and without both
+- `prompts`: tokens of prompts a second, in steps of 2,048 and of 8,192 tokens
+- `mixed`: the time between tokens of 32 streams while prompts of 4,000 tokens come in, and without
+- `profile`: which kernels a step of replies, and one of prompts, consists of
+- `batch`: nano-vllm's workload: 256 requests of 100 to 1,024 tokens in and as many out, in the shape
+  of Qwen3 0.6B
 
 Each part's figures are printed when they are there and written to `bench/results/engine-cuda.json`,
 and to `$OUT` where that is set, so that a part that fails takes nothing with it.
@@ -22,25 +28,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import shutil
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
+from bench.cuda import SHAPES, Peaks, Shape, measure_peaks, print_rows, write_cuda
 from bench.engine import prompts_of
-from bench.machine import write_results
+from bench.long_prompt import gaps, percentile
 from bench.served import serve
 from providers.local.engine import LocalModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
+from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 from providers.local.torch_engine.kernels.prompts import PACKAGES
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.loading.paged import paged
@@ -49,173 +54,69 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from routing.cli.machine.measuring import Served, metrics
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama 3.1 8b": {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 128256,
-        "tie_word_embeddings": False,
-        "max_position_embeddings": 8192,
-    },
-    "qwen3 0.6b": {
-        "model_type": "qwen3",
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-        "max_position_embeddings": 4096,
-    },
-}
+BYTES = 2
+"""Of a number in bfloat16."""
+
+SEQUENCES = 256
+CONTEXT = 16384
+LARGEST_STEP = 8192
+
+Work = Sequence[tuple[Sequence[int], int]]
+"""Prompts, and how many tokens are wanted of each."""
 
 
-def config_of(shape: dict[str, Any]) -> Any:
-    """transformers' config for one of `SHAPES`."""
-    settings = {name: value for name, value in shape.items() if name != "model_type"}
-    return AutoConfig.for_model(
-        shape["model_type"], **settings, bos_token_id=None, eos_token_id=None, pad_token_id=0
-    )
+class Opened(NamedTuple):
+    """An engine that runs, and what bounds it."""
+
+    engine: TorchEngine
+    shape: Shape
+    peaks: Peaks
+    options: argparse.Namespace
 
 
-def random_model(shape: dict[str, Any], device: torch.device) -> Any:
-    """transformers' model with random weights."""
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config_of(shape), dtype=torch.bfloat16)
-    return model.eval()
-
-
-def open_engine(
-    name: str, module: Any, *, sequences: int, context: int, options: argparse.Namespace
-) -> TorchEngine:
-    """An engine that runs, on a transformers model, which is used up."""
-    device = module.device
-    limits = StepLimits(sequences=sequences, tokens=options.step_tokens, scored_tokens=128)
-    vocab_size = module.config.vocab_size
+@contextmanager
+def opened(
+    name: str, module: Any, peaks: Peaks, options: argparse.Namespace, sequences: int = SEQUENCES
+) -> Iterator[Opened]:
+    """An engine on a transformers model, which is used up."""
+    shape, device = SHAPES[name], module.device
+    limits = StepLimits(sequences=sequences, tokens=LARGEST_STEP, scored_tokens=128)
     with torch.inference_mode():
         decoder = decoder_of(module, linear.plain)
+    del module
+    torch.cuda.empty_cache()
     config = TorchConfig(
         kv_cache=0.85,
         kernels=options.kernels,
         prompt_attention=options.prompt_attention,
-        cuda_graphs=options.cuda_graphs,
-        overlap=options.overlap,
         prefix_cache=False,
         max_waiting=999,
     )
-    runner, blocks, kernels, _ = paged(name, decoder, context, limits, config)
+    began = time.perf_counter()
+    made = paged(name, decoder, CONTEXT, limits, config)
+    print(f"{name}: tried and recorded in {time.perf_counter() - began:.1f} s", flush=True)
     loaded = LoadedModel(
         config=config,
         # No text is made here, so that nobody asks for the tokenizer.
-        model=LocalModel(name, None, None, vocab_size, context, {}, None),  # type: ignore[arg-type]
-        runner=runner,
-        blocks=blocks,
+        model=LocalModel(name, None, None, shape.vocabulary, CONTEXT, {}, None),  # type: ignore[arg-type]
+        runner=made.runner,
+        blocks=made.blocks,
         limits=limits,
         device=device,
         dtype=torch.bfloat16,
         quantization="none",
         batched=True,
-        kernels=kernels,
+        kernels=made.kernels,
     )
     engine = TorchEngine(loaded)
     engine.start()
-    return engine
+    try:
+        yield Opened(engine, shape, peaks, options)
+    finally:
+        engine.stop()
 
 
-def weight_bytes(shape: dict[str, Any]) -> int:
-    """What a step reads of the weights: all but the table of embeddings."""
-    head_dim, hidden = shape["head_dim"], shape["hidden_size"]
-    heads = (2 * shape["num_attention_heads"] + 2 * shape["num_key_value_heads"]) * head_dim
-    layer = heads * hidden + 3 * hidden * shape["intermediate_size"]
-    return int(2 * (shape["num_hidden_layers"] * layer + hidden * shape["vocab_size"]))
-
-
-def kv_bytes(shape: dict[str, Any]) -> int:
-    """What a token takes in the KV cache."""
-    heads = 2 * shape["num_key_value_heads"] * shape["head_dim"]
-    return int(2 * shape["num_hidden_layers"] * heads)
-
-
-def median_seconds(run: Callable[[], object], repeats: int = 30) -> float:
-    """How long the GPU takes for `run`, which was run before."""
-    for _ in range(3):
-        run()
-    taken = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        taken.append(start.elapsed_time(end) / 1000)
-    return statistics.median(taken)
-
-
-def measure_copy() -> dict[str, float]:
-    """Bytes a second, read and written, of a large copy."""
-    source = torch.randint(0, 2**31 - 1, (2**29,), dtype=torch.int32, device="cuda")
-    target = torch.empty_like(source)
-    seconds = median_seconds(lambda: target.copy_(source))
-    return {"bytes_per_second": 2 * source.nbytes / seconds}
-
-
-def measure_attention(bandwidth: float) -> dict[str, Any]:
-    """The kernel for replies, beside the bandwidth of a copy."""
-    found = {}
-    for batch, context in ((64, 2048), (64, 1024), (16, 2048), (1, 2048), (1, 32768)):
-        for splits in (None, 1, 2, 4, 8, 16, 32):
-            seconds, read = time_attention(batch, context, splits)
-            found[f"batch {batch}, context {context}, splits {splits or 'chosen'}"] = {
-                "microseconds": round(seconds * 1e6, 1),
-                "of_copy_bandwidth": round(read / seconds / bandwidth, 3),
-            }
-    return found
-
-
-def time_attention(batch: int, context: int, splits: int | None) -> tuple[float, int]:
-    """Seconds of one launch, and the bytes of keys and values that it reads."""
-    from providers.local.torch_engine.kernels.attention import paged_attention
-    from providers.local.torch_engine.kernels.places import Places
-
-    heads, kv_heads, head_dim, size = 32, 8, 128, 16
-    blocks = -(-context // size)
-    order = torch.randperm(batch * blocks, device="cuda", dtype=torch.int32)
-    cached = torch.randn(
-        batch * blocks * size, 2 * kv_heads, head_dim, device="cuda", dtype=torch.bfloat16
-    )
-    # Others than this one are read in between, so that none is still in the GPU's cache.
-    caches = [cached, *(cached.clone() for _ in range(2**29 // cached.nbytes))]
-    queries = torch.randn(batch, heads, head_dim, device="cuda", dtype=torch.bfloat16)
-    numbers = torch.arange(batch + 1, device="cuda", dtype=torch.int32)
-    lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
-    tables = order.view(batch, blocks).T.contiguous()
-    places = Places(numbers, numbers, lengths, numbers, tables, ())
-    scale = head_dim**-0.5
-
-    def attend() -> None:
-        for each in caches:
-            paged_attention(
-                queries, each, places, block_size=size, scale=scale, window=None, splits=splits
-            )
-
-    attend()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        attend()
-    return median_seconds(graph.replay) / len(caches), cached.nbytes
-
-
-async def serve_all(
-    engine: TorchEngine, work: Sequence[tuple[Sequence[int], int]], temperature: float = 0.0
-) -> list[Served]:
+async def serve_all(engine: TorchEngine, work: Work, temperature: float = 0.0) -> list[Served]:
     """All at once."""
     return list(
         await asyncio.gather(
@@ -224,134 +125,220 @@ async def serve_all(
     )
 
 
-def measure_decode(
-    bandwidth: float, device: torch.device, options: argparse.Namespace
-) -> dict[str, Any]:
+def alike(on: Opened, count: int, length: int, tokens: int, seed: int) -> Work:
+    """Requests of one size."""
+    prompts = prompts_of(count, length, on.shape.vocabulary, seed)
+    return [(prompt, tokens) for prompt in prompts]
+
+
+def step_seconds(served: Sequence[Served]) -> float:
+    """The median time of a step while all of them were there."""
+    first = max(request.tokens[0] for request in served)
+    last = min(request.tokens[-1] for request in served)
+    return statistics.median(gaps(served[:1], first, last))
+
+
+def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict[str, Any]:
     """Steps of replies beside their roofline."""
-    name = options.shape or "llama 3.1 8b"
-    shape = SHAPES[name]
-    prompt_len, reply_len = options.input_len, options.output_len
-    engine = open_engine(
-        name, random_model(shape, device), sequences=64, context=4096, options=options
-    )
-    found: dict[str, Any] = {"kernels": engine.loaded.kernels}
-    try:
-        for batch in (1, 64):
-            for temperature in (0.0, 0.8):
-                rounds = []
-                for turn in range(2):
-                    prompts = prompts_of(batch, prompt_len, shape["vocab_size"], turn)
-                    work = [(prompt, reply_len) for prompt in prompts]
-                    rounds.append(asyncio.run(serve_all(engine, work, temperature)))
-                served = rounds[-1]
-                # While all of them are there.
-                first = max(request.tokens[0] for request in served)
-                last = min(request.tokens[-1] for request in served)
-                steps = [
-                    after - before
-                    for before, after in zip(served[0].tokens, served[0].tokens[1:], strict=False)
-                    if first <= before and after <= last
-                ]
-                seconds = statistics.median(steps)
-                context = prompt_len + reply_len / 2
-                read = weight_bytes(shape) + batch * context * kv_bytes(shape)
-                found[f"batch {batch}, {'sampled' if temperature else 'greedy'}"] = {
-                    "step_ms": round(seconds * 1000, 3),
-                    "roofline_ms": round(read / bandwidth * 1000, 3),
-                    "of_roofline": round(read / bandwidth / seconds, 3),
-                    **metrics(served),
-                }
-    finally:
-        engine.stop()
+    prompt_len, reply_len = on.options.input_len, on.options.output_len
+    found: dict[str, Any] = {}
+    for batch in batches:
+        work = alike(on, batch, prompt_len, reply_len, batch)
+        for temperature in (0.0, 0.8) if batch == 64 else (0.0,):
+            served = asyncio.run(serve_all(on.engine, work, temperature))
+            seconds = step_seconds(served)
+            tokens = batch * (prompt_len + reply_len / 2)
+            roofline = BYTES * (on.shape.weights + tokens * on.shape.kv) / on.peaks.bandwidth
+            found[f"{batch} {'sampled' if temperature else 'greedy'}"] = {
+                "step_ms": round(seconds * 1000, 3),
+                "roofline_ms": round(roofline * 1000, 3),
+                "of_roofline": round(roofline / seconds, 3),
+                **metrics(served),
+            }
     return found
 
 
-def measure_generate(device: torch.device, options: argparse.Namespace) -> dict[str, Any]:
-    """Ragged prompts, beside `generate` on one batch that is padded on the left."""
-    name = options.shape or "llama 3.1 8b"
-    shape = SHAPES[name]
+def measure_launches(on: Opened) -> dict[str, Any]:
+    """What overlap and graphs save."""
+    engine, runner = on.engine, on.engine.loaded.runner
+    assert isinstance(runner, KernelRunner)
+    graphs, config = runner._graphs, engine.loaded.config
+    found = {}
+    for overlap in (True, False):
+        for recorded in (True, False):
+            engine.loaded.config.overlap = overlap
+            runner._graphs = graphs if recorded else {}
+            steps = {
+                f"step_ms of {batch}": round(
+                    step_seconds(
+                        asyncio.run(serve_all(engine, alike(on, batch, 1024, 48, batch)))
+                    )
+                    * 1000,
+                    3,
+                )
+                for batch in (1, 64)
+            }
+            found[f"overlap {overlap}, graphs {recorded}"] = steps
+    runner._graphs, config.overlap = graphs, True
+    return found
+
+
+def prompt_operations(shape: Shape, length: int) -> float:
+    """Operations of a prompt: its products, and those of its attention."""
+    reach = shape.window or length
+    seen = sum(min(place + 1, reach) for place in range(length))
+    attention = 4 * seen * shape.heads * shape.head_dim * shape.layers
+    return 2 * length * shape.layers * shape.layer_weights + attention
+
+
+def measure_prompts(on: Opened) -> dict[str, Any]:
+    """Prompts beside what the card computes."""
+    found = {}
+    for step in (2048, 8192):
+        on.engine.loaded.limits.tokens = step
+        for count, length in ((32, 1024), (8, 4096), (2, 15000)):
+            for turn in range(2):
+                work = alike(on, count, length, 1, 50 + turn)
+                served = asyncio.run(serve_all(on.engine, work))
+            seconds = max(each.tokens[0] for each in served) - min(each.sent for each in served)
+            operations = count * prompt_operations(on.shape, length)
+            found[f"steps of {step}: {count} of {length}"] = {
+                "tokens_per_second": round(count * length / seconds),
+                "of_product": round(operations / seconds / on.peaks.operations, 3),
+            }
+    on.engine.loaded.limits.tokens = LARGEST_STEP
+    return found
+
+
+def measure_mixed(on: Opened) -> dict[str, Any]:
+    """The time between tokens of streams while prompts come in."""
+    engine = on.engine
+
+    async def streams_and_prompts(every: float | None) -> dict[str, float]:
+        into = [Served(time.perf_counter(), []) for _ in range(32)]
+        streams = [
+            asyncio.create_task(serve(engine, prompt, tokens, into=each))
+            for each, (prompt, tokens) in zip(into, alike(on, 32, 256, 400, 3), strict=True)
+        ]
+        while min(len(each.tokens) for each in into) < 50:
+            await asyncio.sleep(0.01)
+        start, prompts = time.perf_counter(), []
+        if every is not None:
+            for prompt, _ in alike(on, 8, 4000, 1, 4):
+                prompts.append(asyncio.create_task(serve(engine, prompt, 1)))
+                await asyncio.sleep(every)
+            first = [each.tokens[0] - each.sent for each in await asyncio.gather(*prompts)]
+        else:
+            await asyncio.sleep(1)
+            first = []
+        end = time.perf_counter()
+        await asyncio.gather(*streams)
+        between = gaps(into, start, end)
+        return {
+            "itl_p50_ms": round(percentile(between, 0.5) * 1000, 2),
+            "itl_p99_ms": round(percentile(between, 0.99) * 1000, 2),
+            **({"ttft_median_ms": round(statistics.median(first) * 1000, 1)} if first else {}),
+        }
+
+    found: dict[str, Any] = {}
+    for step in (2048, 8192):
+        engine.loaded.limits.tokens = step
+        for turn in range(2):
+            found[f"steps of {step}, no prompts"] = asyncio.run(streams_and_prompts(None))
+            del turn
+        found[f"steps of {step}, one every 0.25 s"] = asyncio.run(streams_and_prompts(0.25))
+    engine.loaded.limits.tokens = LARGEST_STEP
+    return found
+
+
+def measure_profile(on: Opened) -> dict[str, Any]:
+    """The kernels of steps, by the time that they take."""
+    found = {}
+    for name, work in (
+        ("1 reply", alike(on, 1, 1024, 33, 1)),
+        ("64 replies", alike(on, 64, 1024, 33, 2)),
+        ("8 prompts of 1024", alike(on, 8, 1024, 1, 3)),
+    ):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            asyncio.run(serve_all(on.engine, work))
+            torch.cuda.synchronize()
+        kernels = sorted(
+            profiler.key_averages(), key=lambda each: -float(each.device_time_total)
+        )
+        total = sum(float(each.device_time_total) for each in kernels)
+        found[name] = [
+            {
+                "kernel": each.key[:70],
+                "count": each.count,
+                "mean_us": round(float(each.device_time_total) / each.count, 2),
+                "share": round(float(each.device_time_total) / total, 4),
+            }
+            for each in kernels[:16]
+        ]
+    return found
+
+
+def ragged(shape: Shape, most: int) -> list[list[int]]:
+    """64 prompts of 32 to `most` tokens."""
     chosen = random.Random(5)
-    lengths = [chosen.randint(32, options.input_len) for _ in range(64)]
-    prompts = [
-        [chosen.randrange(1, shape["vocab_size"]) for _ in range(length)] for length in lengths
-    ]
-    module = random_model(shape, device)
-    width = max(lengths)
-    ids = torch.tensor([[0] * (width - len(each)) + each for each in prompts], device=device)
-    mask = torch.tensor(
-        [[0] * (width - len(each)) + [1] * len(each) for each in prompts], device=device
-    )
-    tokens = options.output_len
-    theirs = []
+    lengths = [chosen.randint(32, most) for _ in range(64)]
+    return [[chosen.randrange(1, shape.vocabulary) for _ in range(length)] for length in lengths]
+
+
+def their_throughput(shape: Shape, module: Any, options: argparse.Namespace) -> float:
+    """Output tokens a second of transformers' `generate`, on one batch padded on the left."""
+    prompts, tokens = ragged(shape, options.input_len), options.output_len
+    width = max(map(len, prompts))
+    ids = [[0] * (width - len(each)) + each for each in prompts]
+    mask = [[0] * (width - len(each)) + [1] * len(each) for each in prompts]
+    seconds = 0.0
     for _ in range(2):
         start = time.perf_counter()
         module.generate(
-            ids,
-            attention_mask=mask,
+            torch.tensor(ids, device=module.device),
+            attention_mask=torch.tensor(mask, device=module.device),
             max_new_tokens=tokens,
             min_new_tokens=tokens,
             do_sample=False,
             pad_token_id=0,
         )
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        theirs.append(time.perf_counter() - start)
-    engine = open_engine(name, module, sequences=64, context=4096, options=options)
-    try:
-        rounds = [
-            asyncio.run(serve_all(engine, [(each, tokens) for each in prompts])) for _ in range(2)
-        ]
-    finally:
-        engine.stop()
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+    return len(prompts) * tokens / seconds
+
+
+def measure_generate(on: Opened, theirs: float) -> dict[str, Any]:
+    """The same prompts here."""
+    work = [(each, on.options.output_len) for each in ragged(on.shape, on.options.input_len)]
+    rounds = [asyncio.run(serve_all(on.engine, work)) for _ in range(2)]
     ours = metrics(rounds[-1])
-    static = len(prompts) * tokens / theirs[-1]
     return {
-        "kernels": engine.loaded.kernels,
         **ours,
-        "generate_output_throughput": round(static, 1),
-        "of_generate": round(ours["output_throughput"] / static, 2),
+        "generate_output_throughput": round(theirs, 1),
+        "of_generate": round(ours["output_throughput"] / theirs, 2),
     }
 
 
-def measure_batch(
-    bandwidth: float, device: torch.device, options: argparse.Namespace
-) -> dict[str, Any]:
+def measure_batch(on: Opened) -> dict[str, Any]:
     """nano-vllm's workload beside its roofline: every reply in one batch, all from the start."""
-    name = options.shape or "qwen3 0.6b"
-    shape = SHAPES[name]
-    chosen = random.Random(0)
-    most = min(1024, options.input_len)
+    chosen, shape = random.Random(0), on.shape
+    most = min(1024, on.options.input_len)
     work = [
         (
-            [
-                chosen.randrange(10000) % shape["vocab_size"]
-                for _ in range(chosen.randint(100, most))
-            ],
+            [chosen.randrange(10000) for _ in range(chosen.randint(100, most))],
             chosen.randint(100, most),
         )
-        for _ in range(options.requests)
+        for _ in range(on.options.requests)
     ]
-    engine = open_engine(
-        name,
-        random_model(shape, device),
-        sequences=options.requests,
-        context=4096,
-        options=options,
-    )
-    try:
-        asyncio.run(serve_all(engine, [(prompt[:50], 8) for prompt, _ in work], 0.6))
-        served = asyncio.run(serve_all(engine, work, 0.6))
-        stats = engine.stats
-    finally:
-        engine.stop()
+    asyncio.run(serve_all(on.engine, [(prompt[:50], 8) for prompt, _ in work], 0.6))
+    served = asyncio.run(serve_all(on.engine, work, 0.6))
     figures = metrics(served)
     steps = max(tokens for _, tokens in work)
     cached = sum(len(prompt) * tokens + tokens * (tokens - 1) // 2 for prompt, tokens in work)
-    roofline = (steps * weight_bytes(shape) + cached * kv_bytes(shape)) / bandwidth
+    roofline = BYTES * (steps * shape.weights + cached * shape.kv) / on.peaks.bandwidth
     seconds = len(work) / figures["request_throughput"]
     return {
-        "kernels": engine.loaded.kernels,
-        "preempted": stats.preempted,
+        "preempted": on.engine.stats.preempted,
         **figures,
         "seconds": round(seconds, 2),
         "roofline_seconds": round(roofline, 2),
@@ -359,23 +346,55 @@ def measure_batch(
     }
 
 
-PARTS = ("copy", "attention", "decode", "generate", "batch")
+ON_ONE: dict[str, Callable[[Opened], dict[str, Any]]] = {
+    "decode": measure_decode,
+    "launches": measure_launches,
+    "prompts": measure_prompts,
+    "mixed": measure_mixed,
+    "profile": measure_profile,
+}
+"""What is measured on the same engine."""
+
+PARTS = ("generate", *ON_ONE, "batch")
+
+
+class Report:
+    """What was measured so far, written down after each part."""
+
+    def __init__(self, peaks: Peaks, options: argparse.Namespace) -> None:
+        self._results: dict[str, Any] = {}
+        self._measured = {
+            "dtype": "bfloat16",
+            "peaks": peaks._asdict(),
+            "options": vars(options),
+            "results": self._results,
+        }
+
+    def take(self, name: str, measure: Callable[[], dict[str, Any]]) -> None:
+        """Measure a part; where that fails the others are worth having."""
+        began = time.perf_counter()
+        try:
+            self._results[name] = found = measure()
+        except Exception:
+            self._results[name] = found = {"failed": traceback.format_exc()}
+        print(f"{name}, {time.perf_counter() - began:.1f} s")
+        for case, row in found.items():
+            if isinstance(row, list):
+                print_rows(case, row)
+            else:
+                print(f"  {case}: {json.dumps(row) if isinstance(row, dict) else row}", flush=True)
+        write_cuda("engine-cuda", self._measured)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, where there is a GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", default=",".join(PARTS), help="which, in this order")
+    parser.add_argument("--parts", default=",".join(PARTS), help="which")
     parser.add_argument("--kernels", default="triton", choices=("auto", "triton", "sdpa"))
     parser.add_argument(
-        "--prompt-attention",
-        default="triton",
-        choices=("auto", "triton", *PACKAGES),
+        "--prompt-attention", default="triton", choices=("auto", "triton", *PACKAGES)
     )
-    parser.add_argument("--no-cuda-graphs", dest="cuda_graphs", action="store_false")
-    parser.add_argument("--no-overlap", dest="overlap", action="store_false")
-    parser.add_argument("--shape", choices=SHAPES, help="in place of a part's own")
-    parser.add_argument("--step-tokens", type=int, default=8192)
+    parser.add_argument("--shape", choices=SHAPES, default="llama 3.1 8b")
     parser.add_argument("--input-len", type=int, default=1024)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--requests", type=int, default=256)
@@ -383,34 +402,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not torch.cuda.is_available():
         print("no CUDA here")
         return
-    device = torch.device("cuda")
-    copied = measure_copy()
-    bandwidth = copied["bytes_per_second"]
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "copy": lambda: copied,
-        "attention": lambda: measure_attention(bandwidth),
-        "decode": lambda: measure_decode(bandwidth, device, options),
-        "generate": lambda: measure_generate(device, options),
-        "batch": lambda: measure_batch(bandwidth, device, options),
-    }
-    measured: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(device),
-        "dtype": "bfloat16",
-        "options": vars(options),
-        "results": {},
-    }
-    for name in options.parts.split(","):
-        try:
-            measured["results"][name] = parts[name]()
-        except Exception:
-            # The others are worth having.
-            measured["results"][name] = {"failed": traceback.format_exc()}
+    device, parts = torch.device("cuda"), options.parts.split(",")
+    peaks = measure_peaks()
+    print_rows("peaks", [peaks._asdict()])
+    report = Report(peaks, options)
+    on_one = [name for name in ON_ONE if name in parts]
+    if on_one or "generate" in parts:
+        module = SHAPES[options.shape].model(device)
+        theirs = 0.0
+        if "generate" in parts:
+            theirs = their_throughput(SHAPES[options.shape], module, options)
+        with opened(options.shape, module, peaks, options) as on:
+            del module
+            if "generate" in parts:
+                report.take("generate", lambda: measure_generate(on, theirs))
+            for name in on_one:
+                report.take(name, lambda name=name: ON_ONE[name](on))
+        del on
         torch.cuda.empty_cache()
-        print(name, json.dumps(measured["results"][name], indent=2), flush=True)
-        path = write_results("engine-cuda", measured, "torch", "triton", "transformers")
-        if "OUT" in os.environ:
-            shutil.copy(path, Path(os.environ["OUT"]))
-    print(f"written to {path}")
+    if "batch" in parts:
+        name = "qwen3 0.6b"
+        with opened(name, SHAPES[name].model(device), peaks, options, options.requests) as on:
+            report.take("batch", lambda: measure_batch(on))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -23,6 +25,22 @@ LOG2_E = 1.4426950408889634
 MAX_SPLITS = 32
 PROGRAMS_PER_PROCESSOR = 4
 """As many are wanted at least, so that there is always one whose data has arrived."""
+
+
+class Tuning(NamedTuple):
+    """How a launch is laid out on the device.
+
+    Attributes:
+        rows: tokens times heads that share keys, of a program; a power of 2.
+        tile: tokens of the cache that a program looks at together; a power of 2.
+        warps: of a program.
+        stages: tiles that are on their way at a time.
+    """
+
+    rows: int
+    tile: int
+    warps: int
+    stages: int
 
 
 # Compiled once, not again for every kind of number that a batch may bring.
@@ -92,39 +110,48 @@ def attention_kernel(
         begin += split * share
         end = tl.minimum(end, begin + share)
 
+    # Tiles that all of the tokens see whole come first: nothing in them has to be masked.
+    whole = begin
+    if WINDOW == 0:
+        seen_by_all = tl.minimum(end, length - tokens + first_token + 1)
+        whole += tl.maximum(0, seen_by_all - begin) // TILE * TILE
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     summed = tl.zeros([ROWS, PADDED_DIM], tl.float32)
-    for at in range(begin, end, TILE):
-        places = at + tl.arange(0, TILE)
-        in_places = places < end
-        block = tl.load(
-            tables + (places // BLOCK_SIZE) * table_stride + sequence, mask=in_places, other=0
-        )
-        slot = block.to(tl.int64) * BLOCK_SIZE + places % BLOCK_SIZE
-        cached = cache + (slot * (2 * KV_HEADS) + kv_head) * HEAD_DIM
-        keys = tl.load(
-            cached[None, :] + dims[:, None], mask=in_dims[:, None] & in_places[None, :], other=0.0
-        )
-        scores = tl.dot(query, keys, input_precision="ieee") * scale
-        visible = in_places[None, :] & (places[None, :] <= position[:, None])
-        if WINDOW > 0:
-            visible = visible & (places[None, :] > position[:, None] - WINDOW)
-        scores = tl.where(visible, scores, float("-inf"))
-        new_largest = tl.maximum(largest, tl.max(scores, 1))
-        # A row may not have seen anything yet, and -inf less -inf is no number.
-        reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-        weights = tl.exp2(scores - reference[:, None])
-        shrunk = tl.exp2(largest - reference)
-        total = total * shrunk + tl.sum(weights, 1)
-        values = tl.load(
-            cached[:, None] + KV_HEADS * HEAD_DIM + dims[None, :],
-            mask=in_places[:, None] & in_dims[None, :],
-            other=0.0,
-        )
-        summed = summed * shrunk[:, None]
-        summed = tl.dot(weights.to(values.dtype), values, summed, input_precision="ieee")
-        largest = new_largest
+    for masked in tl.static_range(2):
+        for at in range(whole if masked else begin, end if masked else whole, TILE):
+            places = at + tl.arange(0, TILE)
+            in_places = places < end
+            block = tl.load(
+                tables + (places // BLOCK_SIZE) * table_stride + sequence, mask=in_places, other=0
+            )
+            slot = block.to(tl.int64) * BLOCK_SIZE + places % BLOCK_SIZE
+            cached = cache + (slot * (2 * KV_HEADS) + kv_head) * HEAD_DIM
+            keys = tl.load(
+                cached[None, :] + dims[:, None],
+                mask=in_dims[:, None] & in_places[None, :],
+                other=0.0,
+            )
+            scores = tl.dot(query, keys, input_precision="ieee") * scale
+            if masked:
+                visible = in_places[None, :] & (places[None, :] <= position[:, None])
+                if WINDOW > 0:
+                    visible = visible & (places[None, :] > position[:, None] - WINDOW)
+                scores = tl.where(visible, scores, float("-inf"))
+            new_largest = tl.maximum(largest, tl.max(scores, 1))
+            # A row may not have seen anything yet, and -inf less -inf is no number.
+            reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+            weights = tl.exp2(scores - reference[:, None])
+            shrunk = tl.exp2(largest - reference)
+            total = total * shrunk + tl.sum(weights, 1)
+            values = tl.load(
+                cached[:, None] + KV_HEADS * HEAD_DIM + dims[None, :],
+                mask=in_places[:, None] & in_dims[None, :],
+                other=0.0,
+            )
+            summed = summed * shrunk[:, None]
+            summed = tl.dot(weights.to(values.dtype), values, summed, input_precision="ieee")
+            largest = new_largest
 
     result = summed / tl.where(total == 0.0, 1.0, total)[:, None]
     place = row * (KV_HEADS * GROUP) + head
@@ -179,6 +206,7 @@ def paged_attention(
     window: int | None,
     splits: int | None = None,
     prompts: Attend | None = None,
+    tuning: Tuning | None = None,
 ) -> torch.Tensor:
     """Attention of each sequence's new tokens over all that it has in the cache, them included.
 
@@ -193,6 +221,7 @@ def paged_attention(
         splits: programs, a power of 2, among which a sequence with one token is split; by default
             as many as keep the device busy.
         prompts: what computes those in the kernel's stead.
+        tuning: of the launches; by default as was measured, see `bench.kernels_cuda`.
 
     Returns:
         `[tokens, heads * head_dim]`.
@@ -204,10 +233,9 @@ def paged_attention(
     out = torch.empty(tokens, heads * head_dim, dtype=queries.dtype, device=queries.device)
     decoding = places.decoding
 
-    def launch(
-        first: int, count: int, longest: int, rows: int, splits: int, warps: int, stages: int
-    ) -> None:
+    def launch(first: int, count: int, longest: int, splits: int, chosen: Tuning) -> None:
         partial, lse = out, out
+        rows = max(chosen.rows, fewest_rows)
         if splits > 1:
             partial = torch.empty(
                 count * heads * splits * head_dim, dtype=torch.float32, device=out.device
@@ -231,11 +259,11 @@ def paged_attention(
             PADDED_DIM=padded_dim,
             BLOCK_SIZE=block_size,
             ROWS=rows,
-            TILE=64 if padded_dim <= 128 else 32,
+            TILE=chosen.tile,
             SPLITS=splits,
             WINDOW=window or 0,
-            num_warps=warps,
-            num_stages=stages,
+            num_warps=chosen.warps,
+            num_stages=chosen.stages,
         )
         if splits > 1:
             join_kernel[(count * heads,)](
@@ -247,15 +275,26 @@ def paged_attention(
         # They are the first in the step, so that a token's row is its sequence's number.
         if splits is None:
             splits = splits_for(decoding * kv_heads, _processors(queries.device))
-        launch(0, decoding, 1, fewest_rows, splits, 4, 3)
+        launch(0, decoding, 1, splits, tuning or reply_tuning(padded_dim))
     if places.prompts and prompts is not None:
         attended = prompts(queries[decoding:], layer, scale=scale, window=window)
         out[decoding:] = attended.flatten(1)
     elif places.prompts:
         longest = max(prompt.tokens for prompt in places.prompts)
-        rows = max(fewest_rows, 128 if padded_dim <= 128 else 64)
-        launch(decoding, len(places.prompts), longest, rows, 1, 8, 2)
+        launch(
+            decoding, len(places.prompts), longest, 1, tuning or prompt_tuning(padded_dim)
+        )
     return out
+
+
+def reply_tuning(padded_dim: int) -> Tuning:
+    """For sequences of a single token, with heads of so many numbers."""
+    return Tuning(16, 64, 4, 3) if padded_dim <= 128 else Tuning(16, 32, 4, 3)
+
+
+def prompt_tuning(padded_dim: int) -> Tuning:
+    """For those of more."""
+    return Tuning(128, 64, 8, 2) if padded_dim <= 128 else Tuning(64, 32, 8, 2)
 
 
 def splits_for(programs: int, processors: int) -> int:
