@@ -48,6 +48,8 @@ from providers.local.torch_engine.kernels.sampling import KernelSampler
 from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
+DEVICE = "cuda"
+
 BLOCK = 16
 CACHE_BYTES = 2**28
 """More than any card's own cache has, several times."""
@@ -102,7 +104,7 @@ def copies_for(nbytes: int) -> int:
 
 def drawn(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     """Random numbers on the card."""
-    return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
+    return torch.randn(*shape, device=DEVICE, dtype=torch.float32).to(dtype)
 
 
 def norm_case(shape: Shape, rows: int, dtype: torch.dtype) -> Case:
@@ -111,7 +113,7 @@ def norm_case(shape: Shape, rows: int, dtype: torch.dtype) -> Case:
     copies = copies_for(nbytes)
     added = [drawn(rows, shape.hidden, dtype=dtype) for _ in range(copies)]
     hidden = [drawn(rows, shape.hidden, dtype=dtype) for _ in range(copies)]
-    weight = torch.rand(shape.hidden, device="cuda") + 0.5
+    weight = torch.rand(shape.hidden, device=DEVICE) + 0.5
 
     def check() -> float:
         x, before = drawn(rows, shape.hidden, dtype=dtype), drawn(rows, shape.hidden, dtype=dtype)
@@ -156,11 +158,11 @@ def heads_case(shape: Shape, rows: int, dtype: torch.dtype) -> Case:
     inputs = [drawn(rows, shape.qkv, dtype=dtype) for _ in range(copies)]
     cached = drawn(rows, 2 * shape.kv_heads, shape.head_dim, dtype=dtype)
     pairs = shape.head_dim // 2
-    angles = torch.rand(rows, pairs, device="cuda") * 6
+    angles = torch.rand(rows, pairs, device=DEVICE) * 6
     turns = torch.view_as_real(torch.polar(torch.ones_like(angles), angles))
-    numbers = torch.arange(rows, device="cuda", dtype=torch.int32)
+    numbers = torch.arange(rows, device=DEVICE, dtype=torch.int32)
     places = Places(numbers, numbers.flip(0).contiguous(), numbers, numbers, numbers, ())
-    weight = torch.rand(shape.head_dim, device="cuda") + 0.5
+    weight = torch.rand(shape.head_dim, device=DEVICE) + 0.5
     norms = None if shape.kind == "llama" else ((weight, 1e-6), (weight, 1e-6))
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -197,8 +199,8 @@ def attention_case(
     heads, kv_heads, size = shape.heads, shape.kv_heads, shape.head_dim
     counts = [-(-length // BLOCK) for _, length in sequences]
     total, tokens = sum(counts), sum(new for new, _ in sequences)
-    order = torch.randperm(total, device="cuda", dtype=torch.int32)
-    tables = torch.zeros(max(counts), len(sequences), dtype=torch.int32, device="cuda")
+    order = torch.randperm(total, device=DEVICE, dtype=torch.int32)
+    tables = torch.zeros(max(counts), len(sequences), dtype=torch.int32, device=DEVICE)
     at = 0
     for column, count in enumerate(counts):
         tables[:count, column] = order[at : at + count]
@@ -206,7 +208,7 @@ def attention_case(
     starts = [0]
     for new, _ in sequences:
         starts.append(starts[-1] + new)
-    int32 = partial(torch.tensor, dtype=torch.int32, device="cuda")
+    int32 = partial(torch.tensor, dtype=torch.int32, device=DEVICE)
     lengths = int32([length for _, length in sequences])
     replies = next((n for n, (new, _) in enumerate(sequences) if new > 1), len(sequences))
     prompts = [PromptSpan(*each) for each in sequences[replies:]]
