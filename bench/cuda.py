@@ -158,9 +158,7 @@ def measure_peaks() -> Peaks:
     target = torch.empty_like(source)
     copied = median_seconds(lambda: target.copy_(source), 10)
     size = 8192
-    left, right = (
-        torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
-    )
+    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     product = median_seconds(lambda: torch.mm(left, right), 10)
     return Peaks(2 * source.nbytes / copied, 2 * size**3 / product)
 

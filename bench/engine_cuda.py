@@ -170,9 +170,7 @@ def measure_launches(on: Opened) -> dict[str, Any]:
             runner._graphs = graphs if recorded else {}
             steps = {
                 f"step_ms of {batch}": round(
-                    step_seconds(
-                        asyncio.run(serve_all(engine, alike(on, batch, 1024, 48, batch)))
-                    )
+                    step_seconds(asyncio.run(serve_all(engine, alike(on, batch, 1024, 48, batch))))
                     * 1000,
                     3,
                 )
@@ -262,9 +260,7 @@ def measure_profile(on: Opened) -> dict[str, Any]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             asyncio.run(serve_all(on.engine, work))
             torch.cuda.synchronize()
-        kernels = sorted(
-            profiler.key_averages(), key=lambda each: -float(each.device_time_total)
-        )
+        kernels = sorted(profiler.key_averages(), key=lambda each: -float(each.device_time_total))
         total = sum(float(each.device_time_total) for each in kernels)
         found[name] = [
             {

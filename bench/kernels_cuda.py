@@ -300,8 +300,7 @@ def pytorch_case(shape: Shape, batch: int, length: int, backend: SDPBackend) -> 
     """PyTorch's own attention of as many prompts, whose keys and values lie side by side."""
     queries = drawn(batch, shape.heads, length, shape.head_dim, dtype=torch.bfloat16)
     keys, values = (
-        drawn(batch, shape.kv_heads, length, shape.head_dim, dtype=torch.bfloat16)
-        for _ in range(2)
+        drawn(batch, shape.kv_heads, length, shape.head_dim, dtype=torch.bfloat16) for _ in range(2)
     )
 
     def run(_: int) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 
@@ -40,6 +41,14 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if device.type == "cpu":
         return torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+@lru_cache
+def processors(device: torch.device) -> int:
+    """How many a GPU has; 1 of what is none."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @contextmanager

@@ -8,14 +8,13 @@ split between several programs and a second kernel joins what they found (arXiv 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
+from providers.local.torch_engine.devices import processors
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.prompts import Attend
 
@@ -274,16 +273,14 @@ def paged_attention(
     if decoding:
         # They are the first in the step, so that a token's row is its sequence's number.
         if splits is None:
-            splits = splits_for(decoding * kv_heads, _processors(queries.device))
+            splits = splits_for(decoding * kv_heads, processors(queries.device))
         launch(0, decoding, 1, splits, tuning or reply_tuning(padded_dim))
     if places.prompts and prompts is not None:
         attended = prompts(queries[decoding:], layer, scale=scale, window=window)
         out[decoding:] = attended.flatten(1)
     elif places.prompts:
         longest = max(prompt.tokens for prompt in places.prompts)
-        launch(
-            decoding, len(places.prompts), longest, 1, tuning or prompt_tuning(padded_dim)
-        )
+        launch(decoding, len(places.prompts), longest, 1, tuning or prompt_tuning(padded_dim))
     return out
 
 
@@ -304,10 +301,3 @@ def splits_for(programs: int, processors: int) -> int:
     """
     wanted = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors, programs)
     return int(min(MAX_SPLITS, triton.next_power_of_2(wanted)))
-
-
-@lru_cache
-def _processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -22,7 +22,7 @@ import json
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from providers.local.torch_engine.kernels import attention, gates, heads, norms, sampling
+from providers.local.torch_engine.kernels import attention, gates, heads, norms, products, sampling
 
 X, I, F = "*bf16", "*i32", "*fp32"
 CASES = []
@@ -41,6 +41,17 @@ CASES.append((heads.heads_kernel, [X, F, I, I, X, F, F, "fp32", "fp32"],
     [32, 8, 64, 64, 32, True], {"num_warps": 1}))
 CASES.append((sampling.sample_kernel, [F, "*i64", F, "i32", "i32", "i32"], [1.44, 4096],
     {"num_warps": 8}))
+for weight, scaled, warps in ((X, False, 4), ("*fp8e4nv", True, 2)):
+    for rows, split, stages in ((8, True, 4), (64, False, 3)):
+        CASES.append((products.dot_kernel,
+            [X, weight, F, X, F if split else X, "i32", "i32", "i32", "i32"],
+            [rows, 64, 128, True, split, scaled, False],
+            {"num_warps": warps, "num_stages": stages}))
+    CASES.append((products.sum_of_products_kernel,
+        [X, weight, F, X, X, "i32", "i32", "i32", "i32"],
+        [1, 4, 1024, True, False, scaled, True, 1], {}))
+CASES.append((products.join_splits_kernel, [F, F, X, X, "i32", "i32", "i32"], [512, True, True],
+    {}))
 
 for kernel, types, constants, options in CASES:
     names = kernel.arg_names
@@ -72,6 +83,9 @@ def test_for_a_hopper_gpu() -> None:
         "norm_kernel",
         "gate_kernel",
         "heads_kernel",
+        "dot_kernel",
+        "sum_of_products_kernel",
+        "join_splits_kernel",
         "sample_kernel",
     }
     # Of the 227 KiB of shared memory that a processor has, so that two programs fit.
