@@ -10,13 +10,8 @@ TILE = 1024
 
 
 @triton.jit
-def gate_kernel(gate_up, out, size, ACTIVATION: tl.constexpr, TILE: tl.constexpr):
-    """The program is a row and a tile of it."""
-    row = tl.program_id(0).to(tl.int64)
-    places = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    inside = places < size
-    gate = tl.load(gate_up + row * 2 * size + places, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + (row * 2 + 1) * size + places, mask=inside, other=0.0).to(tl.float32)
+def activated(gate, ACTIVATION: tl.constexpr):
+    """The activation of `gate`, in float32; see `gated`."""
     if ACTIVATION == "silu":
         gate = gate * tl.sigmoid(gate)
     elif ACTIVATION == "gelu":
@@ -26,6 +21,18 @@ def gate_kernel(gate_up, out, size, ACTIVATION: tl.constexpr, TILE: tl.constexpr
         # (1 + tanh(z)) / 2 is the sigmoid of 2z.
         z = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         gate = gate * tl.sigmoid(2.0 * z)
+    return gate
+
+
+@triton.jit
+def gate_kernel(gate_up, out, size, ACTIVATION: tl.constexpr, TILE: tl.constexpr):
+    """The program is a row and a tile of it."""
+    row = tl.program_id(0).to(tl.int64)
+    places = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = places < size
+    gate = tl.load(gate_up + row * 2 * size + places, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + (row * 2 + 1) * size + places, mask=inside, other=0.0).to(tl.float32)
+    gate = activated(gate, ACTIVATION)
     # As in PyTorch the activation is rounded before it is multiplied.
     gate = gate.to(out.dtype.element_ty).to(tl.float32)
     tl.store(out + row * size + places, (gate * up).to(out.dtype.element_ty), mask=inside)

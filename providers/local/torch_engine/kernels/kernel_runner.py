@@ -10,7 +10,7 @@ import torch
 from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.prompts import PromptAttention
-from providers.local.torch_engine.kernels.step import KernelStep
+from providers.local.torch_engine.kernels.step import KernelStep, mixes
 from providers.local.torch_engine.media.in_step import (
     MediaRows,
     have_media,
@@ -71,6 +71,15 @@ class KernelRunner:
     def graphs(self) -> int:
         """How many sizes of batches are recorded."""
         return len(self._graphs)
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether steps of as many rows are the same launches, so that they can be recorded.
+
+        They are not where the host asks which experts a step takes, nor with states, whose slots
+        are others each time.
+        """
+        return self._states is None and all(map(mixes, self._decoder.experts))
 
     def forward(self, chunks: Sequence[Chunk], chosen: torch.Tensor | None = None) -> torch.Tensor:
         """See `Runner`; the logits may be written over by the next step."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 
 from providers.local.torch_engine.kernels.attention import paged_attention
+from providers.local.torch_engine.kernels.experts import mix_experts
 from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
+from providers.local.torch_engine.kernels.router import route
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
+from providers.local.torch_engine.model.experts import Experts, Router, StackedMLPs
 
 
 class KernelStep(ForwardStep):
@@ -76,6 +79,37 @@ class KernelStep(ForwardStep):
             prompts=self._prompts,
         )
 
+    def route(self, router: Router, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ForwardStep`."""
+        if router.chosen_groups < router.groups or router.each_scale is not None:
+            return router(x)
+        return route(
+            router.scores(x),
+            router.chosen,
+            x.dtype,
+            sigmoid=router.sigmoid,
+            correction=router.correction,
+            normalised=router.normalised,
+            scale=router.scale,
+        )
+
+    def mix(
+        self, experts: Experts, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
+        """See `ForwardStep`."""
+        if not mixes(experts):
+            return super().mix(experts, x, shares, chosen)
+        assert isinstance(experts.each, StackedMLPs)
+        weights = experts.each
+        return mix_experts(
+            x, weights.gate_up, weights.down, shares, chosen, self._decoder.activation
+        )
+
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See `ForwardStep`."""
         return gated(gate_up, self._decoder.activation)
+
+
+def mixes(experts: Experts) -> bool:
+    """Whether a kernel computes such experts; else the host waits for their router in each step."""
+    return isinstance(experts.each, StackedMLPs) and not experts.weighs_inputs

@@ -123,10 +123,7 @@ def paged(
             prompts=prompts,
             states=states,
         )
-        # Which experts a step takes is known once it runs, so that no graph can be recorded of it;
-        # nor of states, whose slots are others each time.
-        are_alike = not decoder.has_experts and states is None
-        if config.cuda_graphs and device.type == "cuda" and are_alike:
+        if config.cuda_graphs and device.type == "cuda" and kernel_runner.are_alike:
             _record(name, kernel_runner)
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner

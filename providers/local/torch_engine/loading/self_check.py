@@ -11,6 +11,7 @@ from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.model import kv_cache
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer
+from providers.local.torch_engine.model.experts import Experts
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
@@ -139,7 +140,24 @@ def _operations(
     # The MLP's own product, since it alone knows its size.
     mlp = layer.mlp if isinstance(layer.mlp, GatedMLP) else layer.mlp.each[0]
     yield "gate", step.gated(mlp.gate_up(norm(x)))
+    if isinstance(layer.mlp, Experts):
+        yield from _of_experts(layer.mlp, step, norm(x))
     if whole:
         # It adds to `x`, or writes what comes out over it.
         yield "layer", step.layer(layer, hidden, x.clone(), cached)
         yield "what a layer adds to", hidden
+
+
+def _of_experts(
+    experts: Experts, step: ForwardStep, x: torch.Tensor
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """As `_operations`, of what a layer with experts computes of its own.
+
+    Of experts with the same score it is open which one is taken, so that scores are compared; and
+    what experts give, of a choice that is the same for all.
+    """
+    shares, chosen = step.route(experts.router, x)
+    yield "shares of experts", shares
+    scores = experts.router.scores(x)
+    yield "scores of experts", scores.gather(-1, chosen.long().clamp(0, scores.shape[1] - 1))
+    yield "experts", step.mix(experts, x, *experts.router(x))

@@ -27,7 +27,7 @@ from providers.local.torch_engine.model.decoder import (
     SideInput,
     SideInputs,
 )
-from providers.local.torch_engine.model.experts import Experts, Router, Rows
+from providers.local.torch_engine.model.experts import Experts, Router, Rows, StackedMLPs
 from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
 from providers.local.torch_engine.model.latent import Latent
 from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
@@ -393,9 +393,7 @@ class _Reader(NamedTuple):
                 normalised=True,
                 each_scale=_own(router.per_expert_scale).float(),
             ),
-            each=[
-                self._expert(module.experts, at) for at in range(len(module.experts.gate_up_proj))
-            ],
+            each=self._each(module.experts),
             shared=self._mlp(module.mlp),
             inputs=inputs,
             shared_inputs=shared_inputs,
@@ -409,7 +407,7 @@ class _Reader(NamedTuple):
         gate = getattr(block, "shared_expert_gate", None)
         return Experts(
             router=self._router(block, module),
-            each=[self._expert(block.experts, at) for at in range(module.num_experts)],
+            each=self._each(block.experts),
             shared=None if shared is None else self._mlp(shared),
             shared_gate=None if gate is None else _rows(gate),
             weighs_inputs=self.own.routing.weighs_inputs,
@@ -435,6 +433,17 @@ class _Reader(NamedTuple):
             group_by=own.group_by,
             scale=float(getattr(module, "routed_scaling_factor", 1.0)),
         )
+
+    def _each(self, experts: Any) -> list[GatedMLP] | StackedMLPs:
+        gate_up, down = experts.gate_up_proj.detach(), experts.down_proj.detach()
+        has_biases = hasattr(experts, "gate_up_proj_bias")
+        if has_biases or not linear.leaves(self.make, gate_up):
+            return [self._expert(experts, at) for at in range(len(gate_up))]
+        if self.own.transposed_experts:
+            gate_up, down = (each.transpose(1, 2) for each in (gate_up, down))
+        if self.residuals != 1:
+            down = down * self.residuals
+        return StackedMLPs(gate_up.contiguous(), down.contiguous())
 
     def _expert(self, experts: Any, at: int) -> GatedMLP:
         gate_up, down = experts.gate_up_proj[at].detach(), experts.down_proj[at].detach()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from providers.local.torch_engine.model.experts import Experts
+from providers.local.torch_engine.model.experts import Experts, Router
 from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache, RowShape, numbers_of
 from providers.local.torch_engine.model.latent import Latent
@@ -352,9 +352,9 @@ class Decoder:
         return RowShape(2 * heads.keys, heads.size)
 
     @property
-    def has_experts(self) -> bool:
-        """Whether a token takes some of its MLPs alone."""
-        return any(isinstance(each.mlp, Experts) for each in self.layers)
+    def experts(self) -> list[Experts]:
+        """Of its layers, of those that have some."""
+        return [each.mlp for each in self.layers if isinstance(each.mlp, Experts)]
 
     @property
     def state_shapes(self) -> dict[Layer, StateShape]:
@@ -490,6 +490,19 @@ class ForwardStep(ABC):
             return compute(x)
         return torch.cat([compute(row) for row in x.split(1)])
 
+    def route(self, router: Router, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which experts each row of `x`, `[tokens, hidden]`, takes, and how much: see `Router`."""
+        if not self.apart:
+            return router(x)
+        shares, chosen = zip(*map(router, x.split(1)), strict=True)
+        return torch.cat(shares), torch.cat(chosen)
+
+    def mix(
+        self, experts: Experts, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
+        """What the experts that tokens chose come to: see `Experts.mixed`."""
+        return experts.mixed(x, shares, chosen, self.gated)
+
     def _attended(self, qkv: torch.Tensor, layer: Layer, cached: torch.Tensor) -> torch.Tensor:
         """What the attention of a layer finds: `[tokens, heads * head_dim]`."""
         queries, gates = self.written(qkv, layer, cached)
@@ -521,7 +534,7 @@ class ForwardStep(ABC):
     def _mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         mlp = layer.mlp
         if isinstance(mlp, Experts):
-            return mlp(x, self.gated, self.norm, apart=self.apart)
+            return mlp(x, self)
         if self.adapted is None:
             return mlp(x, self.gated)
         gate_up = mlp.gate_up(x)

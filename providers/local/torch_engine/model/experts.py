@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,10 @@ import torch
 from torch.nn import functional
 
 from providers.local.torch_engine.model.gated_mlp import Gate, GatedMLP
+from providers.local.torch_engine.model.linear import PlainLinear
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.model.decoder import Norm
-
-    Normed = Callable[[torch.Tensor, Norm], torch.Tensor]
-    """Rows of `[tokens, hidden]`, normalised."""
+    from providers.local.torch_engine.model.decoder import ForwardStep, Norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +90,27 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StackedMLPs:
+    """MLPs of one size without biases, whose weights lie in one tensor each.
+
+    Attributes:
+        gate_up: `[experts, 2 * intermediate, hidden]`; see `GatedMLP`.
+        down: `[experts, hidden, intermediate]`.
+    """
+
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.down)
+
+    def __getitem__(self, number: int) -> GatedMLP:
+        """One of them, by itself: its weights are not there a second time."""
+        gate_up, down = PlainLinear(self.gate_up[number], None), self.down[number]
+        return GatedMLP(gate_up, PlainLinear(down, None), down.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Experts:
     """The experts of one layer.
 
@@ -107,7 +126,7 @@ class Experts:
     """
 
     router: Router
-    each: Sequence[GatedMLP]
+    each: Sequence[GatedMLP] | StackedMLPs
     shared: GatedMLP | None = None
     shared_gate: Rows | None = None
     weighs_inputs: bool = False
@@ -116,41 +135,45 @@ class Experts:
     norm: Norm | None = None
     shared_norm: Norm | None = None
 
-    def __call__(
-        self, x: torch.Tensor, gate: Gate, normed: Normed, *, apart: bool = False
+    def __call__(self, x: torch.Tensor, step: ForwardStep) -> torch.Tensor:
+        """What `x`, `[tokens, hidden]`, comes to in a step."""
+        shares, chosen = step.route(self.router, x)
+        own = x if self.inputs is None else x * self.inputs
+        found = step.mix(self, own, shares, chosen)
+        if self.norm is not None:
+            found = step.norm(found, self.norm)
+        if self.shared is not None:
+            own = x if self.shared_inputs is None else x * self.shared_inputs
+            computed = self.shared(own, step.gated)
+            if self.shared_norm is not None:
+                computed = step.norm(computed, self.shared_norm)
+            if self.shared_gate is not None:
+                rows = x.split(1) if step.apart else (x,)
+                computed *= torch.cat([self.shared_gate(each).sigmoid() for each in rows])
+            found += computed
+        return found
+
+    def mixed(
+        self, x: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor, gate: Gate
     ) -> torch.Tensor:
-        """What `x`, `[tokens, hidden]`, comes to.
+        """What the experts that tokens chose come to, one expert after the other.
+
+        The host has to know which they are, and waits for that.
 
         Args:
-            x: the tokens.
+            x: what they take, `[tokens, hidden]`.
+            shares: `[tokens, chosen]`, as `x`.
+            chosen: likewise, integers.
             gate: of the experts.
-            normed: computes a norm.
-            apart: whether each token's is the same to the bit whatever others there are.
         """
-        if apart:
-            shares, chosen = map(torch.cat, zip(*map(self.router, x.split(1)), strict=True))
-        else:
-            shares, chosen = self.router(x)
         found = torch.zeros_like(x)
-        own = x if self.inputs is None else x * self.inputs
         for number in chosen.unique().tolist():
             tokens, places = (chosen == number).nonzero(as_tuple=True)
             share = shares[tokens, places, None]
-            taken = own[tokens]
+            taken = x[tokens]
             if self.weighs_inputs:
                 computed = self.each[number](taken * share, gate)
             else:
                 computed = self.each[number](taken, gate) * share
             found.index_add_(0, tokens, computed)
-        if self.norm is not None:
-            found = normed(found, self.norm)
-        if self.shared is not None:
-            own = x if self.shared_inputs is None else x * self.shared_inputs
-            computed = self.shared(own, gate)
-            if self.shared_norm is not None:
-                computed = normed(computed, self.shared_norm)
-            if self.shared_gate is not None:
-                rows = x.split(1) if apart else (x,)
-                computed *= torch.cat([self.shared_gate(each).sigmoid() for each in rows])
-            found += computed
         return found

@@ -48,11 +48,20 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     each time. oneDNN's is also the same for a row in any batch of two or more, to the bit; alone it
     is another where there are many inputs.
     """
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not has_onednn():
+    if not _is_laid_out(weight):
         return PlainLinear(weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR)
     product = torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x, packed, bias, "none", [], "")
+
+
+def leaves(make: Make, weight: torch.Tensor) -> bool:
+    """Whether what `make` makes of such a weight is a `PlainLinear`."""
+    return make is plain and not _is_laid_out(weight)
+
+
+def _is_laid_out(weight: torch.Tensor) -> bool:
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and has_onednn()
 
 
 def in_pairs(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:

@@ -22,6 +22,8 @@ from providers.local.engine import Generation
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.footprint import cache_shape
 from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.experts import StackedMLPs
 from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.tiny_models import make_model
@@ -170,6 +172,32 @@ async def test_architectures(tmp_path: Path, name: str) -> None:
         assert engine.stats.preempted > 0
     for result, wanted in zip(preempted, expected, strict=True):
         assert result.token_ids[: len(wanted)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "stacked"),
+    [
+        ("granitemoe", True),
+        ("llama4_text", True),
+        ("gemma4_text without shared layers", True),
+        ("gpt_oss", False),
+    ],
+)
+async def test_experts_of_which_a_layer_has_one_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stacked: bool
+) -> None:
+    """As on a GPU: they lie as transformers has them, unless they have biases."""
+    monkeypatch.setattr(linear, "has_onednn", lambda: False)
+    make_architecture(tmp_path, name)
+    prompts = PROMPTS[6:13:6]
+    expected = reference(tmp_path, prompts, 8)
+    async with running(tmp_path, kernels="sdpa") as engine:
+        decoder = engine.loaded.weights
+        assert isinstance(decoder, Decoder)
+        assert decoder.experts
+        assert {isinstance(each.each, StackedMLPs) for each in decoder.experts} == {stacked}
+        found = await asyncio.gather(*(generate(engine, prompt, 8) for prompt in prompts))
+    assert [result.token_ids for result in found] == expected
 
 
 async def test_long_sequences_share_nothing_with_short_ones(tmp_path: Path) -> None:

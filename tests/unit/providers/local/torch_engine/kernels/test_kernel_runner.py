@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from providers.base import ProviderStartError
 from providers.local.engine import Generation
 from providers.local.media.pictures import PictureFile
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.kernels import heads, norms
+from providers.local.torch_engine.kernels import experts, heads, norms, router, step
 from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.media.family import Encoding
 from providers.local.torch_engine.media.sense import TorchMedium
+from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.experts import Experts
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from tests.unit.providers.local.engines import (
@@ -60,6 +64,54 @@ async def test_the_tokens_of_generate(device: Any, folder: Path) -> None:
     assert again.token_ids == expected[2]
     assert drawn.token_ids == expected[1]
     assert [score is not None for score in scored.scores] == [True, True]
+
+
+@pytest.mark.usefixtures("quick_check")
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral"])
+async def test_the_tokens_of_generate_by_experts(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # On a CPU, weights of float32 are laid out for its own products.
+    monkeypatch.setattr(linear, "has_onednn", lambda: False)
+    mixed: list[int] = []
+    mix = step.mix_experts
+
+    def watched(x: Any, *arguments: Any) -> Any:
+        mixed.append(len(x))
+        return mix(x, *arguments)
+
+    monkeypatch.setattr(step, "mix_experts", watched)
+    make_architecture(tmp_path, name)
+    prompts = PROMPTS[:2]
+    expected = reference(tmp_path, prompts, 3)
+    async with running(tmp_path, **options(device, max_sequences=2)) as engine:
+        runner = engine.loaded.runner
+        assert isinstance(runner, KernelRunner)
+        assert runner.are_alike
+        mixed.clear()
+        found = await asyncio.gather(*(generate(engine, prompt, 3) for prompt in prompts))
+    assert [result.token_ids for result in found] == expected
+    assert max(mixed) >= 17
+    # Those of graphs are launched by themselves.
+    assert min(mixed) <= 2 or runner.graphs
+
+
+@pytest.mark.usefixtures("quick_check")
+def test_the_host_waits_for_experts_that_no_kernel_computes(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of packed weights here, as of those with biases or with shares of what they take."""
+    make_architecture(tmp_path, "mixtral")
+    loaded = load(str(tmp_path), tmp_path, TorchConfig(**options(device)))
+    decoder = loaded.weights
+    assert isinstance(decoder, Decoder)
+    assert isinstance(loaded.runner, KernelRunner)
+    is_stacked = device.type == "cuda"
+    assert loaded.runner.are_alike == is_stacked
+    own = decoder.layers[0].mlp
+    assert isinstance(own, Experts)
+    assert step.mixes(own) == is_stacked
+    assert not step.mixes(replace(own, weighs_inputs=True))
 
 
 @pytest.mark.cuda
@@ -192,6 +244,13 @@ def test_sizes_of_graphs() -> None:
 # Tried before ------------------------------------------------------------------------------------
 
 
+class Idle:
+    """A kernel that does nothing."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *arguments, **settings: None
+
+
 @pytest.mark.usefixtures("quick_check")
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
@@ -208,13 +267,32 @@ def test_kernels_that_do_nothing_are_found_out(
     name: str,
     fault: str,
 ) -> None:
-    class Idle:
-        def __getitem__(self, grid: Any) -> Any:
-            return lambda *arguments, **settings: None
-
     monkeypatch.setattr(module, name, Idle())
     with pytest.raises(ProviderStartError, match=fault):
         opened(folder, **options(device))
+
+
+@pytest.mark.usefixtures("quick_check")
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [
+        (router, "route_kernel", "'shares of experts' is off"),
+        (experts, "product_kernel", "'experts' is off"),
+    ],
+)
+def test_so_are_those_of_experts(
+    device: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    fault: str,
+) -> None:
+    monkeypatch.setattr(linear, "has_onednn", lambda: False)
+    make_architecture(tmp_path, "mixtral")
+    monkeypatch.setattr(module, name, Idle())
+    with pytest.raises(ProviderStartError, match=fault):
+        opened(tmp_path, **options(device))
 
 
 def test_a_machine_that_can_not_run_them(
