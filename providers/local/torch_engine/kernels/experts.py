@@ -17,8 +17,9 @@ import triton.language as tl
 
 from providers.local.torch_engine.kernels.gates import activated
 
-CHUNK = 4096
-"""Pairs that are looked at together when they are ordered."""
+FEW_PAIRS = 512
+MANY_PAIRS = 4096
+"""How many are looked at together when they are ordered, where there are few, and else."""
 
 SUM_TILE = 1024
 
@@ -226,6 +227,7 @@ def mix_experts(
         return out.zero_()
     tiles = tiles or tiles_of(pairs, experts)
     slots = most_tiles(pairs, experts, tiles.rows)
+    many = pairs > 2 * FEW_PAIRS
     plan = torch.empty(pairs + 3 * slots + 1, dtype=torch.int32, device=x.device)
     plan_kernel[(experts,)](
         chosen,
@@ -235,8 +237,8 @@ def mix_experts(
         EXPERTS=experts,
         BINS=triton.next_power_of_2(experts + 1),
         ROWS=tiles.rows,
-        CHUNK=min(CHUNK, max(128, triton.next_power_of_2(pairs))),
-        num_warps=8 if pairs > 1024 else 4,
+        CHUNK=MANY_PAIRS if many else FEW_PAIRS,
+        num_warps=8 if many else 4,
     )
     gated = torch.empty(pairs, intermediate, dtype=x.dtype, device=x.device)
     parts = torch.empty(pairs, hidden, dtype=x.dtype, device=x.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +21,10 @@ from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
 """New tokens, and how many there are with them."""
+
+ROWS_OF_AN_EXPERT = (1, 40, 70)
+"""How many pairs of a token and an expert there are, for each expert: of every kind of tiles that
+kernels cut products into."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 """How far results may be from each other, as a part of their length."""
@@ -78,10 +83,13 @@ def _find_fault(
             cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
             if packed:
                 cached = kv_cache.packed(cached)
-            whole = type(step).layer is not ForwardStep.layer
+            own = _Own(
+                layer=type(step).layer is not ForwardStep.layer,
+                experts=type(step).mix is not ForwardStep.mix,
+            )
             results = zip(
-                _operations(layer, step, x, hidden, qkv, cached, whole),
-                _operations(layer, expected_step, x, hidden, qkv, cached, whole),
+                _operations(layer, step, x, hidden, qkv, cached, own),
+                _operations(layer, expected_step, x, hidden, qkv, cached, own),
                 strict=True,
             )
             for (name, result), (_, expected) in results:
@@ -118,6 +126,13 @@ def _kinds(decoder: Decoder) -> list[Layer]:
     return list(kinds.values())
 
 
+class _Own(NamedTuple):
+    """What kernels have of their own, beside what every step has: a whole layer, its experts."""
+
+    layer: bool
+    experts: bool
+
+
 def _operations(
     layer: Layer,
     step: ForwardStep,
@@ -125,9 +140,9 @@ def _operations(
     hidden: torch.Tensor,
     qkv: torch.Tensor,
     cached: torch.Tensor,
-    whole: bool,
+    own: _Own,
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each operation's name and result; with `whole`, the layer as one too."""
+    """Each operation's name and result."""
     hidden, qkv, cached = hidden.clone(), qkv.clone(), cached.clone()
     norm = next(each for each in layer.norms if each is not None and len(each.weight) == x.shape[1])
     yield "norm", step.norm(x, norm)
@@ -140,9 +155,9 @@ def _operations(
     # The MLP's own product, since it alone knows its size.
     mlp = layer.mlp if isinstance(layer.mlp, GatedMLP) else layer.mlp.each[0]
     yield "gate", step.gated(mlp.gate_up(norm(x)))
-    if isinstance(layer.mlp, Experts):
+    if isinstance(layer.mlp, Experts) and own.experts:
         yield from _of_experts(layer.mlp, step, norm(x))
-    if whole:
+    if own.layer:
         # It adds to `x`, or writes what comes out over it.
         yield "layer", step.layer(layer, hidden, x.clone(), cached)
         yield "what a layer adds to", hidden
@@ -160,4 +175,8 @@ def _of_experts(
     yield "shares of experts", shares
     scores = experts.router.scores(x)
     yield "scores of experts", scores.gather(-1, chosen.long().clamp(0, scores.shape[1] - 1))
-    yield "experts", step.mix(experts, x, *experts.router(x))
+    shares, chosen = experts.router(x)
+    for rows in ROWS_OF_AN_EXPERT:
+        wanted = -(-rows * len(experts.each) // chosen.shape[1])
+        repeated = [each.repeat(-(-wanted // len(x)), 1)[:wanted] for each in (x, shares, chosen)]
+        yield "experts", step.mix(experts, *repeated)

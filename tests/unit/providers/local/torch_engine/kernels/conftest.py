@@ -25,6 +25,7 @@ def quick_check(monkeypatch: pytest.MonkeyPatch) -> None:
     from providers.local.torch_engine.loading import self_check
 
     monkeypatch.setattr(self_check, "SEQUENCES", ((1, 1), (1, 40), (20, 25), (18, 18)))
+    monkeypatch.setattr(self_check, "ROWS_OF_AN_EXPERT", (1, 20))
 
 
 @pytest.fixture(scope="session")

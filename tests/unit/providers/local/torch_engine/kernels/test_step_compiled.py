@@ -59,7 +59,7 @@ CASES.append((router.route_kernel, [X, F, X, I, "fp32"], [128, 128, 8, 8, False,
 for pairs in (8, 8192, 65536):
     tiles = experts.tiles_of(pairs, 128)
     CASES.append((experts.plan_kernel, [I, I, "i32", "i32"],
-        [128, 256, tiles.rows, experts.CHUNK], {"num_warps": 8}))
+        [128, 256, tiles.rows, experts.MANY_PAIRS], {"num_warps": 8}))
     for inputs, outputs, activation in ((2048, 768, "silu"), (768, 2048, None)):
         CASES.append((experts.product_kernel, [X, X, X, X, I, "i32", "i32"],
             [inputs, outputs, 8, activation, tiles.rows, tiles.outputs, tiles.inputs],
