@@ -203,7 +203,7 @@ def measure(tokens: int, shape: Shape, layers: Sequence[Experts], bandwidth: flo
             "teraflops": round(products / seconds / 1e12, 1),
         }
     taken = {name: each["microseconds"] for name, each in found.items() if "failed" not in each}
-    chosen = tiles_of(tokens * shape.chosen, shape.experts)
+    chosen = tiles_of(tokens * shape.chosen, shape.experts, torch.bfloat16)
     try:
         kernels = parts(by_kernels(chosen), works)
     except Exception as error:

@@ -35,8 +35,11 @@ class Tiles(NamedTuple):
     stages: int
 
 
-def tiles_of(pairs: int, experts: int) -> Tiles:
+def tiles_of(pairs: int, experts: int, dtype: torch.dtype) -> Tiles:
     """The tiles for so many pairs: of about as many rows as an expert has on average."""
+    if dtype.itemsize > 2:
+        # There are no tensor cores for it, and to compile larger ones takes half a minute.
+        return Tiles(32, 32, 32, 4, 2)
     if pairs <= 16 * experts:
         return Tiles(16, 32, 128, 4, 4)
     if pairs <= 64 * experts:
@@ -225,7 +228,7 @@ def mix_experts(
     out = torch.empty_like(x)
     if not pairs:
         return out.zero_()
-    tiles = tiles or tiles_of(pairs, experts)
+    tiles = tiles or tiles_of(pairs, experts, x.dtype)
     slots = most_tiles(pairs, experts, tiles.rows)
     many = pairs > 2 * FEW_PAIRS
     plan = torch.empty(pairs + 3 * slots + 1, dtype=torch.int32, device=x.device)

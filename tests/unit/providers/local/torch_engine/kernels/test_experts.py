@@ -89,14 +89,15 @@ def test_beside_one_after_the_other(device: Any, case: str, dtype: Any) -> None:
     assert error(found, exact(of, x, shares, chosen)) <= ROUNDED[dtype]
 
 
-def test_the_tiles_that_suit_many_tokens(device: Any) -> None:
-    of = layer(3, 96, 160, device, torch.float32)
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float16, 128), (torch.float32, 32)], ids=str)
+def test_the_tiles_that_suit_many_tokens(device: Any, dtype: Any, rows: int) -> None:
+    of = layer(3, 96, 160, device, dtype)
     chosen = torch.tensor([[0, 2], [2, 0], [2, 1]], dtype=torch.int32, device=device).repeat(67, 1)
-    assert tiles_of(chosen.numel(), 3).rows == 128
-    x = torch.randn(len(chosen), 96, device=device)
-    shares = torch.rand(chosen.shape, device=device)
+    assert tiles_of(chosen.numel(), 3, dtype).rows == rows
+    x = torch.randn(len(chosen), 96, device=device).to(dtype)
+    shares = torch.rand(chosen.shape, device=device).to(dtype)
     found = mixed(of, x, shares, chosen, tiles=None)
-    assert error(found, exact(of, x, shares, chosen)) <= 1e-5
+    assert error(found, exact(of, x, shares, chosen)) <= ROUNDED[dtype]
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -204,10 +204,15 @@ def test_pictures_beside_pytorchs_own_operations(
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("name", [None, "qwen3_moe", "mixtral", "glm4_moe"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_graphs_beside_single_launches(device: Any, folder: Path, dtype: str) -> None:
+def test_graphs_beside_single_launches(
+    device: Any, folder: Path, tmp_path: Path, dtype: str, name: str | None
+) -> None:
     if device.type != "cuda":
         pytest.skip("graphs need a CUDA GPU")
+    if name is not None:
+        folder = make_architecture(tmp_path, name)
     settings = options(device, dtype=dtype, max_sequences=9)
     runner = load(str(folder), folder, TorchConfig(**settings)).runner
     assert isinstance(runner, KernelRunner)

@@ -19,6 +19,7 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 # What a graph's kernels are launched with for the shapes of Llama 3.1 8B, and others.
 SCRIPT = """
 import json
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -57,7 +58,7 @@ CASES.append((products.join_splits_kernel, [F, F, X, X, "i32", "i32", "i32"], [5
 CASES.append((router.route_kernel, [X, F, X, I, "fp32"], [128, 128, 8, 8, False, False, True],
     {"num_warps": 1}))
 for pairs in (8, 8192, 65536):
-    tiles = experts.tiles_of(pairs, 128)
+    tiles = experts.tiles_of(pairs, 128, torch.bfloat16)
     CASES.append((experts.plan_kernel, [I, I, "i32", "i32"],
         [128, 256, tiles.rows, experts.MANY_PAIRS], {"num_warps": 8}))
     for inputs, outputs, activation in ((2048, 768, "silu"), (768, 2048, None)):
