@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -27,32 +29,36 @@ def heads_kernel(
     PADDED_HALF: tl.constexpr,
     PAIRS: tl.constexpr,
     NORMS: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """The program is a token and one of its heads: of queries, keys or values, in this order.
+    """The program is a token and `TILE` of its heads: of queries, keys or values, in this order.
 
     Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn.
     """
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    first_head = tl.program_id(1) * TILE
+    head = (first_head + tl.arange(0, TILE))[:, None, None]
     pairs = tl.arange(0, PADDED_HALF)
     # `[pairs, 2]`, so that both of a pair are read and written at once.
     both = 2 * pairs[:, None] + tl.arange(0, 2)[None, :]
     in_both = both < 2 * HALF
-    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + both
+    place = both[None, :, :]
+    in_place = place < 2 * HALF
+    source = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + place
     kind: tl.constexpr = qkv.dtype.element_ty
-    first, second = tl.split(tl.load(source, mask=in_both, other=0.0).to(tl.float32))
-    if head < HEADS + KV_HEADS:
+    first, second = tl.split(tl.load(source, mask=in_place, other=0.0).to(tl.float32))
+    if first_head < HEADS + KV_HEADS:
         if NORMS:
             weight = query_weight
             epsilon = query_epsilon
-            if head >= HEADS:
+            if first_head >= HEADS:
                 weight = key_weight
                 epsilon = key_epsilon
-            mean = tl.sum(first * first + second * second, 0) / (2 * HALF)
-            root = tl.sqrt(mean + epsilon)
+            mean = tl.sum(first * first + second * second, 1) / (2 * HALF)
+            root = tl.sqrt(mean + epsilon)[:, None]
             first_weight, second_weight = tl.split(tl.load(weight + both, mask=in_both, other=0.0))
-            first = first / root * first_weight
-            second = second / root * second_weight
+            first = first / root * first_weight[None, :]
+            second = second / root * second_weight[None, :]
             # A norm's result has the dtype of the model.
             first = first.to(kind).to(tl.float32)
             second = second.to(kind).to(tl.float32)
@@ -61,17 +67,25 @@ def heads_kernel(
         turn = tl.load(rotations + position * PAIRS * 2 + both, mask=turns, other=0.0)
         cosine, sine = tl.split(turn)
         # The others stay as they are.
-        cosine = tl.where(pairs < PAIRS, cosine, 1.0)
+        cosine = tl.where(pairs < PAIRS, cosine, 1.0)[None, :]
+        sine = sine[None, :]
         turned = first * cosine - second * sine
         second = first * sine + second * cosine
         first = turned
     result = tl.join(first, second).to(kind)
-    if head < HEADS:
-        tl.store(source, result, mask=in_both)
+    if first_head < HEADS:
+        tl.store(source, result, mask=in_place)
     else:
         slot = tl.load(slots + token).to(tl.int64)
-        target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + both
-        tl.store(target, result, mask=in_both & (slot >= 0))
+        target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + place
+        tl.store(target, result, mask=in_place & (slot >= 0))
+
+
+MOST_HEADS = 8
+"""Of a program: of more there are too few programs for a single token."""
+
+NUMBERS_OF_A_WARP = 128
+"""Pairs that the threads of a warp have, four of each."""
 
 
 def turn_and_write(
@@ -103,8 +117,11 @@ def turn_and_write(
     split = qkv.view(tokens, heads + 2 * kv_heads, -1)
     half = split.shape[2] // 2
     (query_weight, query_epsilon), (key_weight, key_epsilon) = norms or ((rotations, 0.0),) * 2
+    # A program's heads are all of queries, of keys or of values.
+    tile = math.gcd(heads, kv_heads, MOST_HEADS)
+    padded_half = triton.next_power_of_2(half)
     if tokens:
-        heads_kernel[(tokens, heads + 2 * kv_heads)](
+        heads_kernel[(tokens, (heads + 2 * kv_heads) // tile)](
             qkv,
             rotations,
             places.positions,
@@ -117,9 +134,10 @@ def turn_and_write(
             HEADS=heads,
             KV_HEADS=kv_heads,
             HALF=half,
-            PADDED_HALF=triton.next_power_of_2(half),
+            PADDED_HALF=padded_half,
             PAIRS=rotations.shape[1],
             NORMS=norms is not None,
-            num_warps=1,
+            TILE=tile,
+            num_warps=max(1, tile * padded_half // NUMBERS_OF_A_WARP),
         )
     return split[:, :heads]

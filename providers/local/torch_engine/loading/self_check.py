@@ -29,6 +29,8 @@ kernels cut products into."""
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 """How far results may be from each other, as a part of their length."""
 
+FEW_ROWS = (1, 2)
+"""Of which a product may be another than of many."""
 
 StepOf = Callable[[Decoder, Sequence[Chunk], int], ForwardStep]
 """The step of these chunks in kernels; the number is that of tokens in a block of the cache."""
@@ -155,6 +157,8 @@ def _operations(
     # The MLP's own product, since it alone knows its size.
     mlp = layer.mlp if isinstance(layer.mlp, GatedMLP) else layer.mlp.each[0]
     yield "gate", step.gated(mlp.gate_up(norm(x)))
+    for rows in FEW_ROWS:
+        yield f"product of {rows}", step.product(layer.qkv, norm(x[:rows]))
     if isinstance(layer.mlp, Experts) and own.experts:
         yield from _of_experts(layer.mlp, step, norm(x))
     if own.layer:

@@ -152,7 +152,7 @@ class SequenceSpan:
             # The heads that share keys are so many queries to them: nothing has to be repeated.
             query = queries[self.rows].view(1, kv_heads, group, head_dim)
             attended = functional.scaled_dot_product_attention(query, keys, values, scale=scale)
-            return attended.view(1, heads * head_dim)
+            return attended.reshape(1, heads * head_dim)
         query = queries[self.rows].transpose(0, 1).unsqueeze(0)
         all_new = self.tokens == self.length and reach.first(self.length - 1) == 0
         begins = all_new and not self._is_whole

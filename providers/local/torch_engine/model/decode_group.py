@@ -74,7 +74,7 @@ class DecodeGroup:
         if scores.are_unusual:
             query = queries[self.rows].view(count, heads, 1, head_dim)
             attended = attended_unusually(query, keys, values, mask, scores)
-            return attended.view(count, heads * head_dim)
+            return attended.reshape(count, heads * head_dim)
         attended = functional.scaled_dot_product_attention(
             # The heads that share keys are so many queries to them: nothing has to be repeated.
             queries[self.rows].view(count, keys.shape[1], -1, head_dim),

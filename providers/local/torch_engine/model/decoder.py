@@ -27,7 +27,7 @@ from providers.local.torch_engine.model.recurrent.step_states import Recurrence,
 from providers.local.torch_engine.model.rope_lengths import LongRope
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+    from providers.local.torch_engine.adapters.low_rank import AdaptedRows, Place
     from providers.local.torch_engine.heads.head import TakenStates
     from providers.local.torch_engine.media.in_step import MediaRows
 
@@ -403,7 +403,7 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor, step: ForwardStep) -> torch.Tensor:
         """The logits of rows of `hidden_states`: float32, `[rows, vocab_size]`."""
-        logits = self.head(step.norm(hidden, self.norm)).float()
+        logits = step.product(self.head, step.norm(hidden, self.norm)).float()
         if self.soft_cap is not None:
             # Whole vectors are computed otherwise than what is left over of them.
             for rows in logits.split(1) if step.apart else (logits,):
@@ -453,17 +453,13 @@ class ForwardStep(ABC):
             normed = hidden if layer.input_norm is None else self.norm(hidden, layer.input_norm)
         else:
             normed = self._added(product, hidden, layer.input_norm)
-        qkv = layer.qkv(normed)
-        if self.adapted is not None:
-            self.adapted.add(layer, "qkv", normed, qkv)
+        qkv = self._multiplied(layer, "qkv", layer.qkv, normed)
         if layer.recurrence is None:
             found = self._attended(qkv, layer, cached)
         else:
             assert self.states is not None
             found = self.states.go_on(layer, qkv, normed)
-        attended = layer.out(found)
-        if self.adapted is not None:
-            self.adapted.add(layer, "out", found, attended)
+        attended = self._multiplied(layer, "out", layer.out, found)
         if layer.attention_norm is not None:
             attended = self.norm(attended, layer.attention_norm)
         if layer.beside:
@@ -535,13 +531,16 @@ class ForwardStep(ABC):
         mlp = layer.mlp
         if isinstance(mlp, Experts):
             return mlp(x, self)
-        if self.adapted is None:
-            return mlp(x, self.gated)
-        gate_up = mlp.gate_up(x)
-        self.adapted.add(layer, "gate_up", x, gate_up)
-        gated = self.gated(gate_up)
-        found = mlp.down(gated)
-        self.adapted.add(layer, "down", gated, found)
+        gated = self.gated(self._multiplied(layer, "gate_up", mlp.gate_up, x))
+        return self._multiplied(layer, "down", mlp.down, gated)
+
+    def _multiplied(
+        self, layer: Layer, place: Place, linear: Linear, x: torch.Tensor
+    ) -> torch.Tensor:
+        """One of a layer's products, with what adapters add to it."""
+        found = self.product(linear, x)
+        if self.adapted is not None:
+            self.adapted.add(layer, place, x, found)
         return found
 
     def _added(self, x: torch.Tensor, hidden: torch.Tensor, norm: Norm | None) -> torch.Tensor:
@@ -557,6 +556,10 @@ class ForwardStep(ABC):
                 rows = qkv[:, at : at + size]
                 rows.copy_(self.norm(rows.contiguous(), norm))
                 at += size
+
+    def product(self, linear: Linear, x: torch.Tensor) -> torch.Tensor:
+        """The product of `x`, `[rows, inputs]`, with one of the model's weights."""
+        return linear(x)
 
     @abstractmethod
     def norm(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:

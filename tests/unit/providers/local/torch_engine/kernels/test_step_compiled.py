@@ -40,7 +40,7 @@ CASES.append((norms.norm_kernel, [X, X, F, X, "i32", "i32", "fp32"], [True, 4096
 for activation in ("silu", "gelu"):
     CASES.append((gates.gate_kernel, [X, X, "i32"], [activation, 1024], {}))
 CASES.append((heads.heads_kernel, [X, F, I, I, X, F, F, "fp32", "fp32"],
-    [32, 8, 64, 64, 32, True], {"num_warps": 1}))
+    [32, 8, 64, 64, 32, True, 8], {"num_warps": 4}))
 CASES.append((sampling.sample_kernel, [F, "*i64", F, "i32", "i32", "i32"], [1.44, 4096],
     {"num_warps": 8}))
 for weight, scaled, warps in ((X, False, 4), ("*fp8e4nv", True, 2)):
