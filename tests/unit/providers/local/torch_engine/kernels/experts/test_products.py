@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.kernels.experts import (
+from providers.local.torch_engine.kernels.experts.products import (
     Tiles,
     mix_experts,
     most_tiles,
