@@ -280,22 +280,24 @@ def test_kernels_that_do_nothing_are_found_out(
 
 @pytest.mark.usefixtures("quick_check")
 @pytest.mark.parametrize(
-    ("module", "name", "fault"),
+    ("model", "module", "name", "fault"),
     [
-        (router, "route_kernel", "'shares of experts' is off"),
-        (products, "product_kernel", "'experts' is off"),
+        ("mixtral", router, "route_kernel", "'shares of experts' is off"),
+        # Its first layer has none.
+        ("glm4_moe", products, "product_kernel", "'experts' is off"),
     ],
 )
 def test_so_are_those_of_experts(
     device: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    model: str,
     module: Any,
     name: str,
     fault: str,
 ) -> None:
     monkeypatch.setattr(linear, "has_onednn", lambda: False)
-    make_architecture(tmp_path, "mixtral")
+    make_architecture(tmp_path, model)
     monkeypatch.setattr(module, name, Idle())
     with pytest.raises(ProviderStartError, match=fault):
         opened(tmp_path, **options(device))

@@ -23,7 +23,7 @@ def test_beside_the_router(
 ) -> None:
     torch.manual_seed(0)
     router = Router(
-        Rows(torch.randn(experts, 16, device=device)),
+        Rows(torch.randn(experts, 16, device=device) / 4),
         chosen,
         normalised,
         sigmoid=sigmoid,
