@@ -66,6 +66,13 @@ class Shape:
         """Numbers that a step of one token reads: all but the table of embeddings."""
         return self.layers * self.layer_weights + self.hidden * self.vocabulary
 
+    def read_by(self, tokens: int) -> float:
+        """Numbers that a step of so many tokens reads: of experts those that somebody takes, where
+        all are liked alike."""
+        taken = self.experts and 1 - (1 - self.chosen / self.experts) ** tokens
+        more = self.experts * taken - self.chosen
+        return self.weights + more * 3 * self.hidden * self.intermediate * self.layers
+
     @property
     def kv(self) -> int:
         """Numbers of a token in the KV cache."""

@@ -148,7 +148,7 @@ def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict
             served = asyncio.run(serve_all(on.engine, work, temperature))
             seconds = step_seconds(served)
             tokens = batch * (prompt_len + reply_len / 2)
-            roofline = BYTES * (on.shape.weights + tokens * on.shape.kv) / on.peaks.bandwidth
+            roofline = BYTES * (on.shape.read_by(batch) + tokens * on.shape.kv) / on.peaks.bandwidth
             found[f"{batch} {'sampled' if temperature else 'greedy'}"] = {
                 "step_ms": round(seconds * 1000, 3),
                 "roofline_ms": round(roofline * 1000, 3),
@@ -331,7 +331,8 @@ def measure_batch(on: Opened) -> dict[str, Any]:
     figures = metrics(served)
     steps = max(tokens for _, tokens in work)
     cached = sum(len(prompt) * tokens + tokens * (tokens - 1) // 2 for prompt, tokens in work)
-    roofline = BYTES * (steps * shape.weights + cached * shape.kv) / on.peaks.bandwidth
+    read = steps * shape.read_by(len(work))
+    roofline = BYTES * (read + cached * shape.kv) / on.peaks.bandwidth
     seconds = len(work) / figures["request_throughput"]
     return {
         "preempted": on.engine.stats.preempted,

@@ -6,7 +6,7 @@ One layer in the shape of Qwen3 30B-A3B: 128 experts, of which a token takes 8, 
 of 2,048 numbers and 768 within an expert, in bfloat16. Several such layers are computed in turn, in
 a CUDA graph, so that no weights are still in the GPU's cache. Ways:
 
-- `triton ROWS x OUTPUTS x INPUTS, WARPS, STAGES`: `kernels/experts.py`, by how it is cut up
+- `triton ROWS x OUTPUTS x INPUTS, WARPS, STAGES`: `kernels/experts/`, by how it is cut up
 - `grouped_mm`: PyTorch's, with pairs sorted, gathered and put back by its own operations
 - `one by one`: the loop over experts, whose host waits; launched, as no graph can be recorded of it
 
@@ -29,9 +29,9 @@ import torch
 from torch.nn import functional
 
 from bench.cuda import SHAPES, Shape, as_graph, error_of, measure_peaks, median_seconds, write_cuda
-from providers.local.torch_engine.kernels.experts import Tiles, mix_experts, tiles_of
+from providers.local.torch_engine.kernels.experts.products import Tiles, mix_experts, tiles_of
+from providers.local.torch_engine.kernels.experts.router import route
 from providers.local.torch_engine.kernels.gates import gated
-from providers.local.torch_engine.kernels.router import route
 from providers.local.torch_engine.model.experts import Experts, Router, Rows, StackedMLPs
 
 FEW = (

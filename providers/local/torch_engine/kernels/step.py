@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from providers.local.torch_engine.kernels.attention import paged_attention
-from providers.local.torch_engine.kernels.experts import mix_experts
+from providers.local.torch_engine.kernels.experts.products import mix_experts
+from providers.local.torch_engine.kernels.experts.router import route
 from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.products import few_rows
 from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
-from providers.local.torch_engine.kernels.router import route
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 from providers.local.torch_engine.model.experts import Experts, Router, StackedMLPs
 from providers.local.torch_engine.model.linear import Linear, PlainLinear

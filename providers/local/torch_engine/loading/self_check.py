@@ -124,7 +124,10 @@ def _chunks(
 def _kinds(decoder: Decoder) -> list[Layer]:
     """The first layer of every kind that has attention."""
     attending = [each for each in decoder.layers if each.recurrence is None]
-    kinds = {(each.rope, each.window): each for each in reversed(attending)}
+    kinds = {
+        (each.rope, each.window, isinstance(each.mlp, Experts)): each
+        for each in reversed(attending)
+    }
     return list(kinds.values())
 
 

@@ -20,8 +20,9 @@ from providers.base import ProviderStartError
 from providers.local.engine import Generation
 from providers.local.media.pictures import PictureFile
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.kernels import experts, heads, norms, router, step
+from providers.local.torch_engine.kernels import heads, norms, step
 from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
+from providers.local.torch_engine.kernels.experts import products, router
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.media.family import Encoding
@@ -279,22 +280,24 @@ def test_kernels_that_do_nothing_are_found_out(
 
 @pytest.mark.usefixtures("quick_check")
 @pytest.mark.parametrize(
-    ("module", "name", "fault"),
+    ("model", "module", "name", "fault"),
     [
-        (router, "route_kernel", "'shares of experts' is off"),
-        (experts, "product_kernel", "'experts' is off"),
+        ("mixtral", router, "route_kernel", "'shares of experts' is off"),
+        # Its first layer has none.
+        ("glm4_moe", products, "product_kernel", "'experts' is off"),
     ],
 )
 def test_so_are_those_of_experts(
     device: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    model: str,
     module: Any,
     name: str,
     fault: str,
 ) -> None:
     monkeypatch.setattr(linear, "has_onednn", lambda: False)
-    make_architecture(tmp_path, "mixtral")
+    make_architecture(tmp_path, model)
     monkeypatch.setattr(module, name, Idle())
     with pytest.raises(ProviderStartError, match=fault):
         opened(tmp_path, **options(device))

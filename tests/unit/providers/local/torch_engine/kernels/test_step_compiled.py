@@ -24,7 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from providers.local.torch_engine.kernels import attention, gates, heads, norms, products, sampling
-from providers.local.torch_engine.kernels import experts, router
+from providers.local.torch_engine.kernels.experts import products as experts, router
 
 X, I, F = "*bf16", "*i32", "*fp32"
 CASES = []

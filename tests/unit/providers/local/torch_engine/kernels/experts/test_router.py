@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.kernels.router import route
+from providers.local.torch_engine.kernels.experts.router import route
 from providers.local.torch_engine.model.experts import Router, Rows
 
 
@@ -23,7 +23,7 @@ def test_beside_the_router(
 ) -> None:
     torch.manual_seed(0)
     router = Router(
-        Rows(torch.randn(experts, 16, device=device)),
+        Rows(torch.randn(experts, 16, device=device) / 4),
         chosen,
         normalised,
         sigmoid=sigmoid,

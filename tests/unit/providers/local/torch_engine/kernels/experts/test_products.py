@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.kernels.experts import (
+from providers.local.torch_engine.kernels.experts.products import (
     Tiles,
     mix_experts,
     most_tiles,
@@ -126,8 +126,11 @@ def test_there_is_room_for_all_tiles_and_no_more(pairs: int, experts: int, rows:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("tokens", [1, 8, 64, 256, 2048])
+@pytest.mark.parametrize(
+    ("tokens", "dtype"),
+    [(each, torch.bfloat16) for each in (1, 8, 64, 256, 2048)] + [(8, torch.float16)],
+    ids=str,
+)
 @pytest.mark.parametrize("size", [(128, 8, 2048, 768), (8, 2, 4096, 3584)], ids=str)
 def test_real_shapes(device: Any, size: tuple[int, int, int, int], tokens: int, dtype: Any) -> None:
     if device.type != "cuda":
