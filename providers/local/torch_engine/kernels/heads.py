@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.model.kv_cache import E4M3_MOST
 
 
 # Compiled once, however the numbers of a batch lie in their buffer.
@@ -27,10 +28,12 @@ def heads_kernel(
     PADDED_HALF: tl.constexpr,
     PAIRS: tl.constexpr,
     NORMS: tl.constexpr,
+    MOST: tl.constexpr,
 ):
     """The program is a token and one of its heads: of queries, keys or values, in this order.
 
-    Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn.
+    Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn. What
+    goes into a cache in FP8 is `MOST` at most.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -70,8 +73,12 @@ def heads_kernel(
         tl.store(source, result, mask=in_both)
     else:
         slot = tl.load(slots + token).to(tl.int64)
+        written = result.to(tl.float32)
+        if cached.dtype.element_ty == tl.float8e4nv:
+            # What is larger would be no number.
+            written = tl.minimum(tl.maximum(written, -MOST), MOST)
         target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + both
-        tl.store(target, result, mask=in_both & (slot >= 0))
+        tl.store(target, written.to(cached.dtype.element_ty), mask=in_both & (slot >= 0))
 
 
 def turn_and_write(
@@ -88,7 +95,7 @@ def turn_and_write(
 
     Args:
         qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`, contiguous; the queries change in place.
-        cached: a layer of the cache, `[slots, 2 * kv_heads, head_dim]`.
+        cached: a layer of the cache, `[slots, 2 * kv_heads, head_dim]`, perhaps in FP8.
         rotations: cosine and sine, float32, `[positions, pairs, 2]`.
         norms: weight (float32, `[head_dim]`) and epsilon of the queries' norm and of the keys', if
             there are any.
@@ -120,6 +127,7 @@ def turn_and_write(
             PADDED_HALF=triton.next_power_of_2(half),
             PAIRS=rotations.shape[1],
             NORMS=norms is not None,
+            MOST=E4M3_MOST,
             num_warps=1,
         )
     return split[:, :heads]
