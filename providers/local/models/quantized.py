@@ -62,11 +62,7 @@ def is_int4(folder: Path) -> bool:
         return bits == 4 and not settings.get("desc_act") and _are_whole(size)
     if method != "compressed-tensors":
         return False
-    weights = [
-        group.get("weights") or {}
-        for group in (settings.get("config_groups") or {}).values()
-        if isinstance(group, dict)
-    ]
+    weights = _weights_in(settings)
     return bool(weights) and all(
         each.get("num_bits") == 4
         and each.get("type", "int") == "int"
@@ -74,6 +70,33 @@ def is_int4(folder: Path) -> bool:
         and (each.get("strategy") == "channel" or _are_whole(each.get("group_size")))
         for each in weights
     )
+
+
+def is_fp8(folder: Path) -> bool:
+    """Whether the weights in `folder` are FP8 (E4M3), with scales that `quantization: fp8` keeps:
+    one for each output, or for all of a weight."""
+    settings = settings_of(config_in(folder))
+    if settings is None:
+        return False
+    method = method_of(settings)
+    if method in ("fbgemm_fp8", "fp8"):
+        return not settings.get("weight_block_size")
+    weights = _weights_in(settings) if method == "compressed-tensors" else []
+    return bool(weights) and all(
+        each.get("num_bits") == 8
+        and each.get("type") == "float"
+        and each.get("strategy") in ("channel", "tensor")
+        for each in weights
+    )
+
+
+def _weights_in(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What compressed-tensors says of weights, of each group of them."""
+    return [
+        group.get("weights") or {}
+        for group in (settings.get("config_groups") or {}).values()
+        if isinstance(group, dict)
+    ]
 
 
 def _leaves_out(settings: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ CUDA_BYTES = 256 * 2**20
 """What a model takes on a GPU beside weights and cache, about: activations, graphs, workspaces."""
 
 
-Quantization = Literal["auto", "none", "float16", "int8", "int4"]
+Quantization = Literal["auto", "none", "float16", "int8", "int4", "fp8"]
 
 
 class AheadConfig(TemplateSettings):
@@ -100,11 +100,14 @@ class TorchConfig(LocalConfig):
     """`auto` is float32 on the CPU and bfloat16 on CUDA."""
 
     quantization: Quantization = "auto"
-    """Of the weights, for CPUs: `float16` reads half as much memory and changes next to nothing,
+    """Of the weights. On CPUs `float16` reads half as much memory and changes next to nothing,
     `int8` a quarter, and makes the model say some things otherwise, `int4` less than a sixth, and
     makes it say many things otherwise, unless its weights have 4 bits in its files (AWQ, GPTQ,
     compressed-tensors). `auto` is `int8` on CPUs that can, `int4` for such files, else `float16`,
-    unless `dtype` is set."""
+    unless `dtype` is set. On GPUs with CUDA capability 8.9 or more `fp8` reads half as much memory
+    as bfloat16, and makes the model say some things otherwise, unless its weights are FP8 in its
+    files with a scale for each output or weight; for such files `auto` is `fp8`, unless `dtype` is
+    set, else `none`."""
 
     kernels: Literal["auto", "triton", "llvm", "sdpa"] = "auto"
     """What computes attention and the small operations: Triton kernels, on CUDA alone, kernels
@@ -147,10 +150,11 @@ class TorchConfig(LocalConfig):
     """The KV cache's memory: up to 1 a share of what is free, more than 1 a number of bytes. It
     never takes more than `max_sequences` of the longest requests need."""
 
-    kv_cache_dtype: Literal["auto", "int8"] = "auto"
-    """What the KV cache's numbers are, on CPUs: `auto` is the dtype, `int8` takes a bit more than a
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
+    """What the KV cache's numbers are: `auto` is the dtype. On CPUs `int8` takes a bit more than a
     quarter of the memory, with a scale for each key and value of a head, and changes what models
-    say a little."""
+    say a little. On GPUs with CUDA capability 8.9 or more `fp8` takes half, without scales, and
+    changes it more."""
 
     speculation: Speculation = "ngram"
     """Whether tokens are guessed, and several of them computed in one step where few requests run:

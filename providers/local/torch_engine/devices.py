@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 
 import torch
 
@@ -41,6 +42,23 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if device.type == "cpu":
         return torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+FP8_CAPABILITY = (8, 9)
+"""Of CUDA, from which on GPUs know FP8: Ada, Hopper and newer."""
+
+
+def lacks_fp8(device: torch.device) -> str | None:
+    """What keeps a device from computing with FP8, in words; None where it can."""
+    if device.type != "cuda":
+        return "FP8 needs a GPU with CUDA capability 8.9 or more (Ada, Hopper or newer)"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < FP8_CAPABILITY:
+        own = ".".join(map(str, capability))
+        return f"FP8 needs CUDA capability 8.9 or more (Ada, Hopper or newer), and this has {own}"
+    if find_spec("triton") is None:
+        return "FP8 needs Triton, which is not installed"
+    return None
 
 
 @lru_cache

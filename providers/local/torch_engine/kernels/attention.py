@@ -130,7 +130,7 @@ def attention_kernel(
                 cached[None, :] + dims[:, None],
                 mask=in_dims[:, None] & in_places[None, :],
                 other=0.0,
-            )
+            ).to(query.dtype)
             scores = tl.dot(query, keys, input_precision="ieee") * scale
             if masked:
                 visible = in_places[None, :] & (places[None, :] <= position[:, None])
@@ -147,7 +147,7 @@ def attention_kernel(
                 cached[:, None] + KV_HEADS * HEAD_DIM + dims[None, :],
                 mask=in_places[:, None] & in_dims[None, :],
                 other=0.0,
-            )
+            ).to(query.dtype)
             summed = summed * shrunk[:, None]
             summed = tl.dot(weights.to(values.dtype), values, summed, input_precision="ieee")
             largest = new_largest
@@ -211,8 +211,8 @@ def paged_attention(
 
     Args:
         queries: `[tokens, heads, head_dim]`; a token's are side by side.
-        layer: of the cache, `[slots, 2 * kv_heads, head_dim]`; the new tokens' keys and values are
-            written already.
+        layer: of the cache, `[slots, 2 * kv_heads, head_dim]`, in the dtype of the queries or FP8;
+            the new tokens' keys and values are written already.
         places: where the sequences are.
         block_size: tokens in a block of the cache.
         scale: of the scores.

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from providers.local.torch_engine.kernels.places import Places
+from providers.local.torch_engine.model.kv_cache import E4M3_MOST
 
 
 # Compiled once, however the numbers of a batch lie in their buffer.
@@ -30,10 +31,12 @@ def heads_kernel(
     PAIRS: tl.constexpr,
     NORMS: tl.constexpr,
     TILE: tl.constexpr,
+    MOST: tl.constexpr,
 ):
     """The program is a token and `TILE` of its heads: of queries, keys or values, in this order.
 
-    Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn.
+    Dimensions that turn together lie side by side. The first `PAIRS` of the `HALF` pairs turn. What
+    goes into a cache in FP8 is `MOST` at most.
     """
     token = tl.program_id(0).to(tl.int64)
     first_head = tl.program_id(1) * TILE
@@ -77,8 +80,12 @@ def heads_kernel(
         tl.store(source, result, mask=in_place)
     else:
         slot = tl.load(slots + token).to(tl.int64)
+        written = result.to(tl.float32)
+        if cached.dtype.element_ty == tl.float8e4nv:
+            # What is larger would be no number.
+            written = tl.minimum(tl.maximum(written, -MOST), MOST)
         target = cached + (slot * 2 * KV_HEADS + head - HEADS) * 2 * HALF + place
-        tl.store(target, result, mask=in_place & (slot >= 0))
+        tl.store(target, written.to(cached.dtype.element_ty), mask=in_place & (slot >= 0))
 
 
 MOST_HEADS = 8
@@ -102,7 +109,7 @@ def turn_and_write(
 
     Args:
         qkv: `[tokens, (heads + 2 * kv_heads) * head_dim]`, contiguous; the queries change in place.
-        cached: a layer of the cache, `[slots, 2 * kv_heads, head_dim]`.
+        cached: a layer of the cache, `[slots, 2 * kv_heads, head_dim]`, perhaps in FP8.
         rotations: cosine and sine, float32, `[positions, pairs, 2]`.
         norms: weight (float32, `[head_dim]`) and epsilon of the queries' norm and of the keys', if
             there are any.
@@ -138,6 +145,7 @@ def turn_and_write(
             PAIRS=rotations.shape[1],
             NORMS=norms is not None,
             TILE=tile,
+            MOST=E4M3_MOST,
             num_warps=max(1, tile * padded_half // NUMBERS_OF_A_WARP),
         )
     return split[:, :heads]

@@ -241,7 +241,7 @@ def few_rows(
     """The product of few rows with a weight, in the dtype of the rows; sums are float32.
 
     Args:
-        x: `[rows, inputs]`, 1 to `MOST_ROWS`; a row's numbers are side by side.
+        x: `[rows, inputs]`, up to `MOST_ROWS`.
         weight: `[outputs, inputs]`, contiguous; of the dtype of `x`, or float8_e4m3fn.
         scales: float32, `[outputs]`, by which each output is multiplied; None for 1.
         bias: `[outputs]`, if there is one.
@@ -255,6 +255,8 @@ def few_rows(
     """
     rows, inputs = x.shape
     outputs = len(weight)
+    if x.stride(1) != 1:
+        x = x.contiguous()
     if rows > MOST_ROWS:
         raise ValueError(f"{rows} rows are more than the {MOST_ROWS} that this is made for")
     out = torch.empty(rows, outputs, dtype=x.dtype, device=x.device)
@@ -329,4 +331,4 @@ def splits_for(tiles: int, steps: int, processors: int) -> int:
         steps: that a program would go through alone.
         processors: of the device.
     """
-    return max(1, min(triton.cdiv(processors, tiles), steps // 4))
+    return max(1, min(-(-processors // tiles), steps // 4))

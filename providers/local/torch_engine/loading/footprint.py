@@ -29,6 +29,7 @@ from providers.local.torch_engine.loading.architectures import state_shapes, why
 from providers.local.torch_engine.loading.loader import chosen_quantization
 from providers.local.torch_engine.loading.paged import states_tried
 from providers.local.torch_engine.media.families import multimodal_class
+from providers.local.torch_engine.model.kv_cache import PACKED as PACKED_CACHE
 from providers.local.torch_engine.model.kv_cache import CacheShape, RowShape
 from providers.local.torch_engine.model.linear import PACKED
 from providers.local.torch_engine.model.recurrent.states import affordable
@@ -38,6 +39,9 @@ MOST = 2**24
 
 INT8_BYTES = 1 + 2 / 32
 """Of a weight of 8 bits: itself, and its part of a scale."""
+
+FP8_BYTES = 1 + 4 / 1024
+"""Of one in FP8: itself, and its part of a scale."""
 
 INT4_BYTES = 0.5 + 3 / 32
 """Of one of 4 bits: itself, and its part of a scale and a zero."""
@@ -52,12 +56,14 @@ class WeightCounts:
         embedding: in the table of embeddings, which stays as it is.
         side: in that of what each layer takes of a token, which stays too.
         tower: in what takes media, which does too.
+        head: in what tells the tokens, where that is not the table of embeddings.
     """
 
     all: int
     embedding: int
     side: int = 0
     tower: int = 0
+    head: int = 0
 
 
 TOWERS = (
@@ -186,7 +192,7 @@ def _head(
 
 def _token_bytes(layers: Any, config: TorchConfig, dtype: torch.dtype) -> int:
     """What a token takes in the cache of these layers, which transformers' config describes."""
-    kind = torch.int8 if config.kv_cache_dtype == "int8" else dtype
+    kind = PACKED_CACHE.get(config.kv_cache_dtype, dtype)
     return cache_shape(layers, kind).bytes_per_token
 
 
@@ -236,6 +242,7 @@ def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
         largest("embed_tokens.weight"),
         largest("embed_tokens_per_layer.weight"),
         sum(towers),
+        largest("lm_head.weight"),
     )
 
 
@@ -243,9 +250,13 @@ def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) ->
     """What they take once they are loaded, in numbers of this kind."""
     if quantization == "none":
         return int(counts.all * dtype.itemsize)
-    # The tables stay in float32; where one is the head as well, that is one more, and quantized.
+    # The tables stay as they are; where one is the head as well, that may be one more, quantized.
     plain = (counts.embedding + counts.side + counts.tower) * dtype.itemsize
     others = counts.all - counts.side - counts.tower
+    if quantization == "fp8":
+        # The head stays too.
+        packed = others - counts.embedding - counts.head
+        return int(plain + counts.head * dtype.itemsize + packed * FP8_BYTES)
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
         layers = others - counts.embedding

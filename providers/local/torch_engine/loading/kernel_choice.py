@@ -13,14 +13,22 @@ from providers.local.block_manager import BLOCK_SIZE
 from providers.local.torch_engine.kernels import prompts
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.loading.self_check import StepOf, find_fault
-from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.model import kv_cache, linear
 from providers.local.torch_engine.model.decoder import Decoder
 
 log = logging.getLogger(__name__)
 
 
-def choose_kernels(name: str, wanted: str, decoder: Decoder, *, packed: bool = False) -> str:
+def choose_kernels(
+    name: str, wanted: str, decoder: Decoder, *, cached: torch.dtype | None = None
+) -> str:
     """What computes beside the matrix products: `triton`, `llvm` or `sdpa`; see `TorchConfig`.
+
+    Args:
+        name: the provider's name for the model, for messages.
+        wanted: what `TorchConfig.kernels` says.
+        decoder: the model.
+        cached: what its cache's tensors are; None for the dtype of the model.
 
     Raises:
         ProviderStartError: the kernels asked for don't work.
@@ -28,7 +36,7 @@ def choose_kernels(name: str, wanted: str, decoder: Decoder, *, packed: bool = F
     chosen = _suitable(decoder) if wanted == "auto" else wanted
     if chosen == "sdpa":
         return chosen
-    fault = _fault(chosen, decoder, packed=packed)
+    fault = _fault(chosen, decoder, cached=cached)
     if fault is None:
         return chosen
     if wanted == chosen:
@@ -48,7 +56,7 @@ def choose_kernels(name: str, wanted: str, decoder: Decoder, *, packed: bool = F
 
 
 def choose_prompt_attention(
-    name: str, wanted: str, decoder: Decoder, kernels: str
+    name: str, wanted: str, decoder: Decoder, kernels: str, *, cached: torch.dtype | None = None
 ) -> PromptAttention | None:
     """What computes the attention of prompts.
 
@@ -57,6 +65,7 @@ def choose_prompt_attention(
         wanted: what `TorchConfig.prompt_attention` says.
         decoder: the model.
         kernels: which `choose_kernels` chose.
+        cached: what the cache's tensors are; None for the dtype of the model.
 
     Returns:
         None for what computes that of replies.
@@ -68,12 +77,14 @@ def choose_prompt_attention(
         return None
     if wanted != "auto":
         packages = [wanted]
+    elif cached in kv_cache.PACKED.values():
+        return None
     else:
         packages = [each for each in prompts.PACKAGES if _may_serve(each, decoder, kernels)]
     for package in packages:
         try:
             attention = prompts.PACKAGES[package](decoder.embedding.device)
-            fault = _prompts_fault(attention, decoder, kernels)
+            fault = _prompts_fault(attention, decoder, kernels, cached)
         except Exception as error:
             # Whatever they raise where a driver or another package's version doesn't suit them.
             fault = f"{type(error).__name__}: {error}"
@@ -106,7 +117,7 @@ def _llvm_supports(decoder: Decoder) -> bool:
     return supports(decoder)
 
 
-def _fault(kernels: str, decoder: Decoder, *, packed: bool) -> str | None:
+def _fault(kernels: str, decoder: Decoder, *, cached: torch.dtype | None) -> str | None:
     """What keeps the model from running in these kernels, with such a cache: they are tried."""
     if decoder.unusual is not None:
         return f"it has {decoder.unusual}, which they don't compute"
@@ -122,10 +133,10 @@ def _fault(kernels: str, decoder: Decoder, *, packed: bool) -> str | None:
         else:
             from providers.local.torch_engine.cpu_kernels.step import step_of as cpu_step_of
 
-            step_of = partial(cpu_step_of, packed=packed)
+            step_of = partial(cpu_step_of, packed=cached == torch.int8)
     except ImportError as error:
         return str(error)
-    return find_fault(decoder, BLOCK_SIZE, step_of, packed=packed)
+    return find_fault(decoder, BLOCK_SIZE, step_of, cached=cached)
 
 
 def _may_serve(package: str, decoder: Decoder, kernels: str) -> bool:
@@ -139,8 +150,12 @@ def _may_serve(package: str, decoder: Decoder, kernels: str) -> bool:
     )
 
 
-def _prompts_fault(attention: PromptAttention, decoder: Decoder, kernels: str) -> str | None:
+def _prompts_fault(
+    attention: PromptAttention, decoder: Decoder, kernels: str, cached: torch.dtype | None
+) -> str | None:
     """What keeps it from computing the model's prompts: it is tried."""
+    if cached in kv_cache.PACKED.values():
+        return "it is not given a cache of 8 bits, which 'kv_cache_dtype' asks for"
     if kernels != "triton":
         return f"it needs the kernels 'triton', and the model runs in '{kernels}'"
     from providers.local.torch_engine.kernels.kernel_runner import step_of

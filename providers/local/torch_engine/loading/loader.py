@@ -18,13 +18,13 @@ from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.engine import LocalModel
-from providers.local.models.quantized import is_int4
+from providers.local.models.quantized import is_fp8, is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import AheadConfig, DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
-from providers.local.torch_engine.devices import choose_device, choose_dtype, current
+from providers.local.torch_engine.devices import choose_device, choose_dtype, current, lacks_fp8
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.reading import (
@@ -67,6 +67,7 @@ NEEDS = {
     "float16": "a CPU with FBGEMM's kernels (x86 with AVX2)",
     "int8": "an x86 CPU with AVX2, Linux and the package llvmlite",
     "int4": "an x86 CPU with AVX2, Linux and the package llvmlite",
+    "fp8": "a GPU with CUDA capability 8.9 or more (Ada, Hopper or newer) and Triton",
 }
 """For each kind of weights; see `linear.MAKES`."""
 
@@ -472,17 +473,26 @@ def chosen_quantization(
         )
         if there and device.type == "cpu" and dtype == torch.float32
     ]
-    if config.quantization == "auto":
+    if dtype == torch.bfloat16 and lacks_fp8(device) is None:
+        possible = ["fp8"]
+    wanted = config.quantization
+    if wanted == "auto":
         # Who asks for float32 means it.
         if not possible or config.dtype != "auto":
             return "none"
-        return "int4" if "int4" in possible and is_int4(folder) else possible[0]
-    if config.quantization not in ("none", *possible):
+        for kind, is_kept in (("int4", is_int4), ("fp8", is_fp8)):
+            if kind in possible and is_kept(folder):
+                return kind
+        return possible[0] if device.type == "cpu" else "none"
+    if wanted not in ("none", *possible):
+        its_dtype = "bfloat16" if wanted == "fp8" else "float32"
+        here = f"'{device}' in {str(dtype).removeprefix('torch.')}"
         raise ProviderStartError(
-            f"The model '{name}' can't run with 'quantization: {config.quantization}': that needs"
-            f" {NEEDS[config.quantization]}, and dtype float32. Set 'quantization: none'."
+            f"The model '{name}' can't run with 'quantization: {wanted}': that needs"
+            f" {NEEDS[wanted]}, and dtype {its_dtype}, and it would run on {here}. Set"
+            " 'quantization: none'."
         )
-    return config.quantization
+    return wanted
 
 
 def _context_length(name: str, own: int | None, wanted: int | None) -> int:

@@ -12,6 +12,7 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
 from providers.local.torch_engine.config import AheadConfig, TorchConfig
+from providers.local.torch_engine.devices import lacks_fp8
 from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.loading.kernel_choice import (
@@ -19,7 +20,7 @@ from providers.local.torch_engine.loading.kernel_choice import (
     choose_prompt_attention,
 )
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.model.kv_cache import KVCache
+from providers.local.torch_engine.model.kv_cache import PACKED, KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
@@ -79,10 +80,9 @@ def paged(
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
     """
     device, shape = decoder.embedding.device, decoder.cache_shape
-    is_packed = config.kv_cache_dtype == "int8"
-    if is_packed:
-        _check_packed(name, decoder)
-        shape = replace(shape, dtype=torch.int8)
+    if config.kv_cache_dtype != "auto":
+        _check_packed(name, config.kv_cache_dtype, decoder)
+        shape = replace(shape, dtype=PACKED[config.kv_cache_dtype])
     beside = None if head is None else replace(head.inner.cache_shape, dtype=shape.dtype)
     token_bytes = shape.bytes_per_token + (0 if beside is None else beside.bytes_per_token)
     block_bytes = token_bytes * BLOCK_SIZE
@@ -108,8 +108,10 @@ def paged(
     if head is not None and beside is not None:
         head.inner.reach(positions)
         ahead = HeadRunner(head, total, BLOCK_SIZE, beside)
-    chosen = choose_kernels(name, config.kernels, decoder, packed=is_packed)
-    prompts = choose_prompt_attention(name, config.prompt_attention, decoder, chosen)
+    chosen = choose_kernels(name, config.kernels, decoder, cached=shape.dtype)
+    prompts = choose_prompt_attention(
+        name, config.prompt_attention, decoder, chosen, cached=shape.dtype
+    )
     runner: Runner
     if chosen == "triton":
         from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
@@ -131,7 +133,8 @@ def paged(
         from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
 
         apart = config.deterministic
-        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=is_packed)
+        packed = shape.dtype == torch.int8
+        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=packed)
         runner = PagedRunner(
             decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states, head=ahead
         )
@@ -143,22 +146,27 @@ def paged(
     return Paged(runner, blocks, chosen, long_rope, slots, taken, ahead)
 
 
-def _check_packed(name: str, decoder: Decoder) -> None:
-    """Whether the cache of this model can have 8 bits a number.
+def _check_packed(name: str, kind: str, decoder: Decoder) -> None:
+    """Whether the cache of this model can have 8 bits a number, as `kv_cache_dtype` says.
 
     Raises:
         ProviderStartError: it can't.
     """
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
-    if device.type != "cpu" or dtype != torch.float32:
+    if kind == "int8" and (device.type != "cpu" or dtype != torch.float32):
         raise ProviderStartError(
             f"The model '{name}' can't have 'kv_cache_dtype: int8' on '{device}' in"
             f" {str(dtype).removeprefix('torch.')}: that is for CPUs and float32, or weights of"
-            " fewer bits there. Leave it out of the template."
+            " fewer bits there. Leave it out of the template, or set 'fp8' on a GPU."
+        )
+    if kind == "fp8" and (missing := lacks_fp8(device)) is not None:
+        raise ProviderStartError(
+            f"The model '{name}' can't have 'kv_cache_dtype: fp8' on '{device}': {missing}. Leave"
+            " it out of the template, or set 'int8' on a CPU."
         )
     if any(each.latent is not None for each in decoder.layers):
         raise ProviderStartError(
-            f"The model '{name}' can't have 'kv_cache_dtype: int8': of a token it keeps the few"
+            f"The model '{name}' can't have 'kv_cache_dtype: {kind}': of a token it keeps the few"
             " numbers that keys and values are made of, as they are. Leave it out of the template."
         )
 

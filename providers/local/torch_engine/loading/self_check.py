@@ -37,7 +37,7 @@ StepOf = Callable[[Decoder, Sequence[Chunk], int], ForwardStep]
 
 
 def find_fault(
-    decoder: Decoder, block_size: int, step_of: StepOf, *, packed: bool = False
+    decoder: Decoder, block_size: int, step_of: StepOf, *, cached: torch.dtype | None = None
 ) -> str | None:
     """What is wrong with a step in kernels; None if nothing is.
 
@@ -48,11 +48,12 @@ def find_fault(
         decoder: the model.
         block_size: tokens in a block of the cache.
         step_of: makes the step.
-        packed: whether the cache is; see `kv_cache`.
+        cached: what the cache's tensors are; None for the dtype of the model. See `kv_cache`.
     """
+    dtype = decoder.embedding.dtype
     replies = [each for each in SEQUENCES if each[0] == 1]
     for sequences in (SEQUENCES, replies):
-        if fault := _find_fault(decoder, block_size, step_of, sequences, packed=packed):
+        if fault := _find_fault(decoder, block_size, step_of, sequences, cached or dtype):
             return fault
     return None
 
@@ -62,8 +63,7 @@ def _find_fault(
     block_size: int,
     step_of: StepOf,
     sequences: Sequence[tuple[int, int]],
-    *,
-    packed: bool,
+    cached_as: torch.dtype,
 ) -> str | None:
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
     # Of the rotations, those of long sequences may be among them.
@@ -83,8 +83,7 @@ def _find_fault(
             x, hidden = draw(tokens, size), draw(tokens, size)
             qkv = draw(tokens, (decoder.heads + 2 * decoder.kv_heads) * decoder.head_dim)
             cached = draw(slots, 2 * decoder.kv_heads, decoder.head_dim)
-            if packed:
-                cached = kv_cache.packed(cached)
+            cached = kv_cache.packed(cached, cached_as)
             own = _Own(
                 layer=type(step).layer is not ForwardStep.layer,
                 experts=type(step).mix is not ForwardStep.mix,

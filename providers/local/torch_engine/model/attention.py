@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch.nn import functional
 
-from providers.local.torch_engine.model.kv_cache import unpacked
+from providers.local.torch_engine.model.kv_cache import read, unpacked
 
 
 class Scores(NamedTuple):
@@ -119,16 +119,17 @@ class SequenceSpan:
         slots = (firsts[:, None] + torch.arange(self._block_size)).flatten()
         return slots[: self.length].to(self._device)
 
-    def _read(self, layer: torch.Tensor, reach: Reach) -> torch.Tensor:
-        """Keys and values that the step's tokens may look at: `[length, rows, size]`.
+    def _read(self, layer: torch.Tensor, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
+        """Keys and values that the step's tokens may look at: `[length, rows, size]`, in numbers
+        of this dtype.
 
         A view where the blocks lie side by side and are not packed, else a copy.
         """
         first = self._first_visible(reach)
         if self._slots is None:
             start = self.blocks[0] * self._block_size
-            return unpacked(layer[start + first : start + self.length])
-        return unpacked(layer.index_select(0, self._slots[first:]))
+            return unpacked(layer[start + first : start + self.length], dtype)
+        return read(layer, self._slots[first:], dtype)
 
     def _mask(self, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
         """What is added to the scores of the step's tokens and of those that `_read` gives."""
@@ -140,7 +141,8 @@ class SequenceSpan:
         """See `Span`."""
         _, heads, head_dim = queries.shape
         scale, reach = scores.scale, scores.reach
-        keys, values = keys_and_values(self._read(layer, reach).transpose(0, 1).unsqueeze(0))
+        cached = self._read(layer, reach, queries.dtype)
+        keys, values = keys_and_values(cached.transpose(0, 1).unsqueeze(0))
         kv_heads = keys.shape[1]
         group = heads // kv_heads
         if scores.are_unusual:

@@ -20,7 +20,7 @@ from providers.local.torch_engine.model.attention import (
     attended_unusually,
     keys_and_values,
 )
-from providers.local.torch_engine.model.kv_cache import is_packed, unpacked
+from providers.local.torch_engine.model.kv_cache import is_packed, read
 
 LONGEST = 384
 """Tokens of a sequence in a group: to copy more takes longer than an operation of its own."""
@@ -64,7 +64,7 @@ class DecodeGroup:
             self._visible[reach] = self._look(reach, queries.dtype)
         slots, mask = self._visible[reach]
         if is_packed(layer):
-            cached = unpacked(layer.index_select(0, slots))
+            cached = read(layer, slots, queries.dtype)
         else:
             shape = (len(slots), *layer.shape[1:])
             cached = self._gathered.view(-1)[: math.prod(shape)].view(shape)

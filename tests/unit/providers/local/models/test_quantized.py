@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from providers.local.models.quantized import READ, is_int4, method_of, settings_of
+from providers.local.models.quantized import READ, is_fp8, is_int4, method_of, settings_of
 
 
 def test_where_a_config_says_it() -> None:
@@ -73,5 +73,32 @@ def test_what_keeps_its_4_bits(
     assert is_int4(tmp_path) is expected
 
 
-def test_a_folder_without_a_config_has_no_4_bits(tmp_path: Path) -> None:
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (FP8, True),
+        (FP8 | {"weight_block_size": None}, True),
+        (FP8 | {"weight_block_size": [128, 128]}, False),
+        ({"quant_method": "fbgemm_fp8"}, True),
+        (packed(num_bits=8, type="float", strategy="channel"), True),
+        (packed(num_bits=8, type="float", strategy="tensor"), True),
+        (packed(num_bits=8, type="float", strategy="block"), False),
+        (packed(num_bits=8, strategy="channel"), False),
+        (packed() | {"config_groups": {}}, False),
+        (AWQ, False),
+        (None, False),
+    ],
+)
+def test_what_keeps_its_fp8(
+    tmp_path: Path, settings: dict[str, Any] | None, expected: bool
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    assert is_fp8(tmp_path) is expected
+
+
+def test_a_folder_without_a_config_has_neither(tmp_path: Path) -> None:
     assert not is_int4(tmp_path)
+    assert not is_fp8(tmp_path)

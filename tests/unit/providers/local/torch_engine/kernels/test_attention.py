@@ -15,6 +15,7 @@ from providers.local.torch_engine.kernels.attention import paged_attention, spli
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.kernels.prompts import Attend
 from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
+from providers.local.torch_engine.model.kv_cache import packed
 
 BLOCK_SIZE = 16
 DECODING = [(1, 1), (1, 16), (1, 17), (1, 200)]
@@ -140,13 +141,25 @@ def test_in_half_precision(
     assert distance(found, case.expected(window)) < 1e-2
 
 
+@pytest.mark.parametrize("sequences", [DECODING, MIXED])
+def test_a_cache_in_fp8(device: Any, sequences: list[tuple[int, int]]) -> None:
+    case = Case(sequences, (4, 2), 64, device)
+    case.cached = packed(case.cached, torch.float8_e4m3fn)
+    assert distance(case.found(None), case.expected(None)) < 1e-5
+    by_torch = attend(case.queries, case.cached, case.spans, Scores(case.scale, None))
+    assert distance(by_torch, case.expected(None)) < 1e-5
+
+
 @pytest.mark.cuda
+@pytest.mark.parametrize("in_fp8", [False, True])
 @pytest.mark.parametrize("heads", [(32, 8), (28, 4), (16, 8)])
-def test_large(device: Any, heads: tuple[int, int]) -> None:
+def test_large(device: Any, heads: tuple[int, int], in_fp8: bool) -> None:
     if device.type != "cuda":
         pytest.skip("takes too long in the interpreter")
     shapes = [(1, 1 + 97 * place) for place in range(40)] + [(700, 700), (300, 2000), (1, 5)]
     case = Case(shapes, heads, 128, device, torch.bfloat16)
+    if in_fp8:
+        case.cached = packed(case.cached, torch.float8_e4m3fn)
     for window in (None, 512):
         assert distance(case.found(window), case.expected(window)) < 1e-2
 

@@ -24,6 +24,7 @@ from providers.local.torch_engine.kernels import heads, norms, step
 from providers.local.torch_engine.kernels import kernel_runner as kernel_runner
 from providers.local.torch_engine.kernels.experts import products, router
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner, graph_sizes
+from providers.local.torch_engine.loading import paged
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.media.family import Encoding
 from providers.local.torch_engine.media.sense import TorchMedium
@@ -47,6 +48,25 @@ PROMPTS = [tuple(range(5, 5 + length)) for length in (3, 17, 40)]
 
 def options(device: Any, **settings: Any) -> dict[str, Any]:
     return {"device": device.type, "dtype": "float32", "kernels": "triton", **settings}
+
+
+@pytest.mark.usefixtures("quick_check")
+async def test_with_a_cache_in_fp8_it_says_what_it_says_by_pytorch(
+    device: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The interpreter knows it too.
+    monkeypatch.setattr(paged, "lacks_fp8", lambda _: None)
+    said = []
+    for kernels in ("triton", "sdpa"):
+        settings = options(device, kernels=kernels, kv_cache_dtype="fp8", max_sequences=3)
+        async with running(folder, **settings) as engine:
+            assert engine.loaded.kernels == kernels
+            said.append([await generate(engine, each, 4, logprobs=400) for each in PROMPTS])
+    for ours, theirs in zip(*said, strict=True):
+        assert ours.token_ids == theirs.token_ids
+        for found, expected in zip(ours.scores, theirs.scores, strict=True):
+            own, plain = dict(found.top), dict(expected.top)
+            assert max(abs(own[token] - plain[token]) for token in range(300)) < 1e-3
 
 
 @pytest.mark.usefixtures("quick_check", "tried_once")

@@ -15,6 +15,7 @@ from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.model.decoder import Norm, Rope
+from providers.local.torch_engine.model.kv_cache import as_bytes, packed, write
 from providers.local.torch_engine.model.torch_step import ACTIVATIONS
 
 DTYPES = pytest.mark.parametrize(
@@ -61,7 +62,10 @@ def test_gates(device: Any, activation: str, dtype: Any, tolerance: float) -> No
 @DTYPES
 @pytest.mark.parametrize("normed", [True, False])
 @pytest.mark.parametrize("rotated", [12, 24])
-def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: float) -> None:
+@pytest.mark.parametrize("in_fp8", [False, True])
+def test_heads(
+    device: Any, in_fp8: bool, rotated: int, normed: bool, dtype: Any, tolerance: float
+) -> None:
     heads, kv_heads, head_dim, slots = 3, 2, 24, 9
     qkv = torch.randn(3, (heads + 2 * kv_heads) * head_dim, device=device).to(dtype)
     rope = Rope(torch.rand(rotated // 2, device=device) * 6, 1.5)
@@ -75,8 +79,13 @@ def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: f
         expected[:, heads:-kv_heads] = norms[1](expected[:, heads:-kv_heads])
     rope.apply(expected[:, :-kv_heads], rope.rotations[positions].unsqueeze(1))
     cached = torch.randn(slots, 2 * kv_heads, head_dim, device=device).to(dtype)
+    if in_fp8:
+        cached = packed(cached, torch.float8_e4m3fn)
+        # Of values, which are not turned.
+        qkv.view(3, -1, head_dim)[0, -1, :2] = torch.tensor([1e4, -1e4])
+        expected[0, -1, :2] = torch.tensor([448.0, -448.0])
     expected_cache = cached.clone()
-    expected_cache[written[:2]] = expected[:2, heads:]
+    write(expected_cache, written[:2], expected[:2, heads:])
 
     nothing = torch.zeros(0, dtype=torch.int32, device=device)
     # The last is only there to fill the batch up.
@@ -99,5 +108,7 @@ def test_heads(device: Any, rotated: int, normed: bool, dtype: Any, tolerance: f
     )
     assert close(queries, expected[:, :heads], tolerance)
     assert close(cached, expected_cache, tolerance)
+    if in_fp8:
+        assert cached[8, -1, :2].tolist() == [448.0, -448.0]
     untouched = [slot for slot in range(slots) if slot not in (8, 0)]
-    assert torch.equal(cached[untouched], expected_cache[untouched])
+    assert torch.equal(as_bytes(cached)[untouched], as_bytes(expected_cache)[untouched])

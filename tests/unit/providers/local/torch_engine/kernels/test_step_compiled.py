@@ -23,7 +23,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from providers.local.torch_engine.kernels import attention, gates, heads, norms, products, sampling
+from providers.local.torch_engine.kernels import attention, fp8, gates, heads, norms, products
+from providers.local.torch_engine.kernels import sampling
 from providers.local.torch_engine.kernels.experts import products as experts, router
 
 X, I, F = "*bf16", "*i32", "*fp32"
@@ -35,15 +36,25 @@ for groups, dim, window in ((4, 128, 0), (3, 256, 512)):
             [X, X, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32"],
             [6144, 8, groups, dim, padded, 16, rows, 64 if padded <= 128 else 32, splits, window],
             {"num_warps": warps, "num_stages": stages}))
+# A cache in FP8.
+C = "*fp8e4nv"
+for rows, splits, warps, stages in ((16, 8, 4, 3), (128, 1, 8, 2)):
+    CASES.append((attention.attention_kernel,
+        [X, C, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32"],
+        [6144, 8, 4, 128, 128, 16, rows, 64, splits, 0],
+        {"num_warps": warps, "num_stages": stages}))
 CASES.append((attention.join_kernel, [F, F, X], [96, 128, 8], {}))
 CASES.append((norms.norm_kernel, [X, X, F, X, "i32", "i32", "fp32"], [True, 4096], {}))
 for activation in ("silu", "gelu"):
     CASES.append((gates.gate_kernel, [X, X, "i32"], [activation, 1024], {}))
 CASES.append((heads.heads_kernel, [X, F, I, I, X, F, F, "fp32", "fp32"],
-    [32, 8, 64, 64, 32, True, 8], {"num_warps": 4}))
+    [32, 8, 64, 64, 32, True, 8, 448.0], {"num_warps": 4}))
+CASES.append((heads.heads_kernel, [X, F, I, I, C, F, F, "fp32", "fp32"],
+    [32, 8, 64, 64, 32, True, 8, 448.0], {"num_warps": 4}))
+CASES.append((fp8.quantise_kernel, [X, C, F, "i32", "i32"], [448.0, 4096], {"num_warps": 8}))
 CASES.append((sampling.sample_kernel, [F, "*i64", F, "i32", "i32", "i32"], [1.44, 4096],
     {"num_warps": 8}))
-for weight, scaled, warps in ((X, False, 4), ("*fp8e4nv", True, 2)):
+for weight, scaled, warps in ((X, False, 4), (C, True, 2)):
     for rows, split, stages in ((8, True, 4), (64, False, 3)):
         CASES.append((products.dot_kernel,
             [X, weight, F, X, F if split else X, "i32", "i32", "i32", "i32"],
@@ -97,6 +108,7 @@ def test_for_a_hopper_gpu() -> None:
         "norm_kernel",
         "gate_kernel",
         "heads_kernel",
+        "quantise_kernel",
         "dot_kernel",
         "sum_of_products_kernel",
         "join_splits_kernel",

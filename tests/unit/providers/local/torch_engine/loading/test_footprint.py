@@ -16,6 +16,7 @@ from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.formats.weight_files import stored_tensors
 from providers.local.torch_engine.loading.footprint import (
+    FP8_BYTES,
     INT8_BYTES,
     count_weights,
     counts_of,
@@ -92,6 +93,22 @@ def test_tables_of_embeddings_stay_as_they_are() -> None:
     eight = weight_bytes(counts, torch.float32, "int8")
     assert eight == int((64 + 320) * 4 + (64 + 640) * INT8_BYTES)
     assert weight_bytes(counts, torch.float32, "none") == 1024 * 4
+
+
+def test_in_fp8_the_head_stays_as_it_is() -> None:
+    numbers = {"embed_tokens.weight": 64, "up_proj.weight": 10240}
+    tied = weight_bytes(counts_of(numbers), torch.bfloat16, "fp8")
+    assert tied == int(64 * 2 + 10240 * FP8_BYTES)
+    apart = weight_bytes(counts_of({**numbers, "lm_head.weight": 64}), torch.bfloat16, "fp8")
+    assert apart == tied + 64 * 2
+
+
+def test_a_cache_in_fp8_takes_half_of_one_in_bfloat16(folder: Path) -> None:
+    sizes = [
+        of(folder, 48, kv_cache=1e9, dtype="bfloat16", kv_cache_dtype=kind).kv_cache
+        for kind in ("auto", "fp8")
+    ]
+    assert sizes[0] == 2 * sizes[1]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.types import TopPSamplingStrategy
 from providers.base import ProviderStartError
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.devices import lacks_fp8
+from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.model import linear
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, opened, running
@@ -28,7 +32,7 @@ FURTHEST_OFF = {"none": 1e-6, "float16": 1e-3, "int8": 1e-2, "int4": 0.2}
 
 
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("name", linear.MAKES)
+@pytest.mark.parametrize("name", linear.ON_CPUS)
 def test_every_kind_is_close(name: str, with_bias: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(96, 256, generator=generator)
@@ -39,7 +43,7 @@ def test_every_kind_is_close(name: str, with_bias: bool) -> None:
     with torch.inference_mode():
         exact = torch.nn.functional.linear(rows.double(), weight.double())
         wanted = exact if bias is None else exact + bias
-        found = linear.MAKES[name](weight, bias)(rows)
+        found = linear.ON_CPUS[name](weight, bias)(rows)
     error = (found - wanted).norm(dim=1) / exact.norm(dim=1)
     assert found.dtype == torch.float32
     # And it is not another kind's: none is better than it says.
@@ -95,7 +99,7 @@ def test_a_row_is_the_same_in_any_batch_where_it_has_to_be(name: str) -> None:
             assert torch.equal(multiply(rows[:count].contiguous()), alone[:count]), count
 
 
-@pytest.mark.parametrize("name", linear.MAKES)
+@pytest.mark.parametrize("name", linear.ON_CPUS)
 async def test_a_seed_gives_the_same_alone_and_in_a_batch(tmp_path: Path, name: str) -> None:
     make_model(tmp_path)
     strategy = TopPSamplingStrategy(1.0, 0.9)
@@ -140,7 +144,50 @@ def test_auto_does_with_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
     assert engine.loaded.kernels == "sdpa"
 
 
-@pytest.mark.parametrize("name", ["float16", "int8"])
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "dtype", "block_size", "got"),
+    [
+        ("auto", "auto", None, "fp8"),
+        ("auto", "auto", [128, 128], "none"),
+        ("fp8", "auto", [128, 128], "fp8"),
+        ("auto", "bfloat16", None, "none"),
+        ("none", "auto", None, "none"),
+    ],
+)
+def test_fp8_in_the_files_stays_fp8_on_a_gpu_that_can(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: str,
+    dtype: str,
+    block_size: list[int] | None,
+    got: str,
+) -> None:
+    monkeypatch.setattr(loader, "lacks_fp8", lambda _: None)
+    settings = {"quant_method": "fp8", "weight_block_size": block_size}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    config = TorchConfig.model_validate({"quantization": wanted, "dtype": dtype})
+    found = loader.chosen_quantization("tiny", tmp_path, config, GPU, torch.bfloat16)
+    assert found == got
+    (tmp_path / "config.json").write_text("{}")
+    plain = loader.chosen_quantization("tiny", tmp_path, config, GPU, torch.bfloat16)
+    assert plain == ("fp8" if wanted == "fp8" else "none")
+
+
+def test_what_a_gpu_lacks_for_fp8_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TorchConfig.model_validate({"quantization": "fp8"})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    words = r"capability 8.9 or more.*'cuda' in bfloat16.*quantization: none"
+    with pytest.raises(ProviderStartError, match=words):
+        loader.chosen_quantization("tiny", tmp_path, config, GPU, torch.bfloat16)
+    assert "this has 8.0" in str(lacks_fp8(GPU))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert lacks_fp8(GPU) is None or "Triton" in str(lacks_fp8(GPU))
+
+
+@pytest.mark.parametrize("name", ["float16", "int8", "fp8"])
 def test_a_kind_is_refused_where_it_can_not_be(tmp_path: Path, name: str) -> None:
     make_model(tmp_path)
     with pytest.raises(ProviderStartError, match=f"(?s){name}.*quantization: none"):
