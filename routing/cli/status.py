@@ -79,7 +79,7 @@ class Server:
             told = None
         if not isinstance(told, dict) or "status" not in told:
             raise StatusError(f"What answers at {self._url} is no llama-compat server.")
-        if told["status"] != "ok":
+        if told["status"] == "starting":
             raise StatusError(f"The server at {self._url} is {told['status']}. Ask again later.")
         if "targets" not in told:
             given = "The key that was given is none that opens this. " if self._headers else ""
