@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,6 +166,7 @@ def loading(what: str) -> Iterator[None]:
             raise
         # What was loaded until then would stay as long as somebody has the error.
         traceback.clear_frames(error.__traceback__)
+        gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         raise ProviderStartError(
