@@ -441,7 +441,13 @@ def _add_operators_routes(router: APIRouter) -> None:
 
 
 def _add_routes(app: Application) -> None:
-    @app.get("/health", tags=["server"])
+    @app.get(
+        "/health",
+        tags=["server"],
+        responses={
+            503: {"description": "It is not well.", "content": {"application/json": {"schema": {}}}}
+        },
+    )
     async def tell_health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
 

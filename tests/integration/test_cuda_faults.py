@@ -371,6 +371,7 @@ def test_a_server_whose_gpu_is_lost(tmp_path: Path) -> None:
     ]
     one, two = models
     token = never_said(one)
+    assert never_said(two) == token
     with (
         server_with_a_faulty_token(tmp_path, (one, two), token) as server,
         ThreadPoolExecutor() as threads,
