@@ -141,7 +141,9 @@ def shown(health: Health, now: float) -> Group:
     """All that there is to show of `health`; the rest as for `table`."""
     from rich.console import Group
 
-    parts = (table(health, now), memory_table(health))
+    lost = health.get("lost_devices", ())
+    said = f"Lost until the server is started again: {', '.join(lost)}" if lost else None
+    parts = (table(health, now), memory_table(health), said)
     return Group(*(each for each in parts if each is not None))
 
 
