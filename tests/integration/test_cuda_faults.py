@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.engine import Generation, Sampled
+from providers.local.torch_engine import devices
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
@@ -187,6 +189,21 @@ def test_graphs_for_which_there_is_no_memory(
     assert runner.graphs == len(runner._sizes)
     runner._graphs[size].graph.replay()
     assert torch.allclose(runner._graphs[size].logits, expected, atol=1e-4)
+
+
+def test_graphs_that_threads_record_at_the_same_time(folders: tuple[Path, Path]) -> None:
+    """As models that share memory are loaded beside each other, while one that goes gives it back."""
+    settings = TorchConfig(**options(cuda_graphs=False))
+    runners: list[Any] = [load(folder.name, folder, settings).runner for folder in folders]
+    with ThreadPoolExecutor() as threads:
+        for _ in range(3):
+            recordings = [threads.submit(runner.record) for runner in runners]
+            while not all(each.done() for each in recordings):
+                devices.empty_cache()
+                time.sleep(0.001)
+            for each in recordings:
+                each.result()
+    assert [runner.graphs for runner in runners] == [len(runner._sizes) for runner in runners]
 
 
 # Clients that leave, and too many at once ---------------------------------------------------------

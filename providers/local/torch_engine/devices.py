@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +80,24 @@ def current(device: torch.device) -> Iterator[None]:
         raise
 
 
+_recording = threading.Lock()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """A CUDA graph is recorded, by this thread alone: PyTorch waits for all of a device before that
+    and in `empty_cache`, which breaks off what another thread records."""
+    with _recording:
+        yield
+
+
+def empty_cache() -> None:
+    """Give back what PyTorch keeps of GPUs for itself, where it has any and all are there."""
+    if torch.cuda.is_initialized() and not lost_devices.lost():
+        with _recording:
+            torch.cuda.empty_cache()
+
+
 # When something fails -----------------------------------------------------------------------------
 
 
@@ -121,7 +140,7 @@ def give_back(device: torch.device, error: BaseException) -> None:
     came through hold it."""
     traceback.clear_frames(error.__traceback__)
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        empty_cache()
 
 
 @contextmanager
@@ -167,8 +186,7 @@ def loading(what: str) -> Iterator[None]:
         # What was loaded until then would stay as long as somebody has the error.
         traceback.clear_frames(error.__traceback__)
         gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        empty_cache()
         raise ProviderStartError(
             f"The {what} does not fit into the memory that its device has left ({error}):"
             " set a smaller 'kv_cache' or 'context_length', have fewer models there or give them"

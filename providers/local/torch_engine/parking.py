@@ -97,7 +97,7 @@ class ParkedWeights:
     def _wait(self) -> None:
         for device in {each.device for each, _ in self._storages}:
             if device.type == "cuda":
-                torch.cuda.synchronize(device)
+                torch.cuda.current_stream(device).synchronize()
 
 
 def parked_bytes(weights: object) -> int:

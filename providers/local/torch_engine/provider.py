@@ -134,11 +134,10 @@ class TorchProvider(LocalProvider):
         return {device: footprint.weights + cache + beside}
 
     def freed(self) -> None:
-        """Give back what torch keeps of a GPU for itself; one that is lost is not asked."""
-        import torch
+        """Give back what torch keeps of a GPU for itself."""
+        from providers.local.torch_engine.devices import empty_cache
 
-        if torch.cuda.is_initialized() and not lost_devices.lost():
-            torch.cuda.empty_cache()
+        empty_cache()
 
     def lost_devices(self) -> Sequence[str]:
         """See `Provider.lost_devices`."""
