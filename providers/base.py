@@ -236,6 +236,11 @@ class Provider:
         """
         return {}
 
+    def lost_devices(self) -> Sequence[str]:
+        """The devices, such as `cuda:0`, that nothing can be computed on any more until this
+        process is started again; for `/health`."""
+        return ()
+
     def batches(self) -> VendorBatches | None:
         """The batch API that its vendor has; None where it has none, or none that is known."""
         return None

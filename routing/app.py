@@ -441,9 +441,18 @@ def _add_operators_routes(router: APIRouter) -> None:
 
 
 def _add_routes(app: Application) -> None:
-    @app.get("/health", tags=["server"])
+    @app.get(
+        "/health",
+        tags=["server"],
+        responses={
+            503: {"description": "It is not well.", "content": {"application/json": {"schema": {}}}}
+        },
+    )
     async def tell_health(request: Request) -> Response:
         """200 once every provider has started and all local models are loaded, 503 before.
+
+        And 503 from then on that a GPU has failed in a way that only a new process mends: `status`
+        is `device_lost`, and models that are not on it answer as before.
 
         Where there are keys, more is told to who brings the metrics key, the admin key or one of
         the server's own: `running` and `waiting` count the requests in the engines of this process.

@@ -42,14 +42,18 @@ def health(runtime: Runtime, headers: RawHeaders) -> dict[str, Any]:
     """
     if not runtime.ready:
         return {"status": "starting"}
+    lost = lost_devices(runtime)
+    status = "device_lost" if lost else "ok"
     if not runtime.overseers.see(headers):
-        return {"status": "ok"}
+        return {"status": status}
     counts = Counter({"running": 0, "waiting": 0})
     for provider in runtime.providers.values():
         counts.update(provider.stats())
     snapshots = runtime.states.snapshots(time.monotonic())
     targets = [{name: getattr(each, name) for name in _TOLD} for each in snapshots]
-    told: dict[str, Any] = {"status": "ok", **counts, "targets": targets}
+    told: dict[str, Any] = {"status": status, **counts, "targets": targets}
+    if lost:
+        told["lost_devices"] = lost
     if runtime.fleet is not None:
         told["fleet"] = runtime.fleet.told()
     if engines := engines_of(runtime):
@@ -59,6 +63,11 @@ def health(runtime: Runtime, headers: RawHeaders) -> dict[str, Any]:
     if warnings := _warnings(runtime):
         told["warnings"] = warnings
     return told
+
+
+def lost_devices(runtime: Runtime) -> list[str]:
+    """What nothing can be computed on any more until this process is started again."""
+    return sorted({device for each in runtime.providers.values() for device in each.lost_devices()})
 
 
 def engines_of(runtime: Runtime) -> list[dict[str, Any]]:

@@ -225,6 +225,11 @@ class ServerSettings(TemplateSettings):
     shutdown_grace_seconds: Annotated[int, Field(ge=0)] = 30
     """How long running requests may take to finish once the server is told to stop."""
 
+    end_when_device_lost: bool = False
+    """Whether the process ends, as on SIGTERM but with exit code 4, once a GPU has failed in a way
+    that only a new process mends: for systemd and Docker, which start again what has ended, and for
+    workers, which are replaced. Without it models that are elsewhere go on answering."""
+
     @property
     def counting(self) -> FleetSettings:
         """Where limits are counted, and what becomes of requests where that is away."""

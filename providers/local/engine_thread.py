@@ -162,10 +162,12 @@ class EngineThread(Generic[S]):
         """See whether one more may wait.
 
         Raises:
-            APIError: 429; too many do. 503; the engine is stopped.
+            APIError: 429; too many do. 503; the engine is stopped, or can't answer any more.
         """
         if self._closed:
             raise shutting_down()
+        if (refusal := self._refusal()) is not None:
+            raise refusal
         waiting = self._waiting
         room = self.sequences - len(self._scheduler.running)
         if waiting >= self._may_wait + max(0, room):
@@ -210,6 +212,11 @@ class EngineThread(Generic[S]):
         """A sequence for `generation`; called in the event loop."""
         raise NotImplementedError
 
+    def _refusal(self) -> APIError | None:
+        """The error for whoever asks and for all that there is, where the model can't be computed
+        any more; None where it can."""
+        return None
+
     def _encode(self, medium: PlacedMedium) -> PlacedMedium:
         """What the model reads of a medium; called in a thread for that.
 
@@ -231,9 +238,10 @@ class EngineThread(Generic[S]):
                 self._step()
             except Exception:
                 # It is not known what holds any more, so all that there is ends.
-                log.exception("%s: the engine failed", self.model.name)
+                if self._refusal() is None:
+                    log.exception("%s: the engine failed", self.model.name)
                 for sequence in self._scheduler.clear():
-                    self._fail(sequence, internal_error())
+                    self._fail(sequence, self._refusal() or internal_error())
             self._send()
         with self._changed:
             arrived, self._arrived = self._arrived, []

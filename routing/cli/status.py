@@ -79,7 +79,7 @@ class Server:
             told = None
         if not isinstance(told, dict) or "status" not in told:
             raise StatusError(f"What answers at {self._url} is no llama-compat server.")
-        if told["status"] != "ok":
+        if told["status"] == "starting":
             raise StatusError(f"The server at {self._url} is {told['status']}. Ask again later.")
         if "targets" not in told:
             given = "The key that was given is none that opens this. " if self._headers else ""
@@ -141,7 +141,9 @@ def shown(health: Health, now: float) -> Group:
     """All that there is to show of `health`; the rest as for `table`."""
     from rich.console import Group
 
-    parts = (table(health, now), memory_table(health))
+    lost = health.get("lost_devices", ())
+    said = f"Lost until the server is started again: {', '.join(lost)}" if lost else None
+    parts = (table(health, now), memory_table(health), said)
     return Group(*(each for each in parts if each is not None))
 
 

@@ -18,6 +18,7 @@ import uvicorn
 from llama_compat.distribution import Distribution
 from llama_compat.going_on import going_on
 from routing.app import Application
+from routing.health import lost_devices
 from routing.http.clock import watch_the_clock
 from routing.http.connection import Connection
 from routing.http.limits import Limits
@@ -33,6 +34,13 @@ log = logging.getLogger(__name__)
 GARBAGE_THRESHOLD = 10_000
 """So many new objects have the collector look for cycles among them. Requests leave none when all
 goes well, and Python's own 700 has it look every few of them."""
+
+
+DEVICE_LOST = 4
+"""The exit code of a process that has lost a GPU, where another may have it."""
+
+LOOK_SECONDS = 0.5
+"""So often it is looked whether a GPU is lost."""
 
 
 class ServerStartError(Exception):
@@ -171,6 +179,8 @@ class _Server(uvicorn.Server):
         self._app = app
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._has_lost = False
 
     async def run_until(
         self,
@@ -208,6 +218,8 @@ class _Server(uvicorn.Server):
             return 1
         finally:
             _ignore_signals()
+        if self._has_lost:
+            return DEVICE_LOST
         # Some versions of uvicorn don't raise for an application that could not start.
         return 0 if self.started else 1
 
@@ -230,20 +242,36 @@ class _Server(uvicorn.Server):
                 link_requests(page)
             log_models(self._app.runtime.distribution)
             self._reloading = asyncio.create_task(self._reloader.run(), name="reloads")
+            self._watching = asyncio.create_task(
+                going_on("devices", self._watch_devices), name="devices"
+            )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.ending = True
         for listener in self._listeners:
             listener.close()
             await listener.wait_closed()
-        if self._reloading is not None:
-            self._reloading.cancel()
+        others = [each for each in (self._reloading, self._watching) if each is not None]
+        for each in others:
+            each.cancel()
         try:
             await super().shutdown(sockets)
         finally:
             self._clock.cancel()
-            tasks = [self._clock, *([self._reloading] if self._reloading is not None else [])]
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(self._clock, *others, return_exceptions=True)
+
+    async def _watch_devices(self) -> None:
+        """End where the template says so of a GPU that is lost."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            runtime = self._app.runtime
+            if not runtime.settings.end_when_device_lost:
+                continue
+            if lost := lost_devices(runtime):
+                log.error("%s lost: no new requests; the running ones may finish", ", ".join(lost))
+                self._has_lost = True
+                self.handle_exit(signal.SIGTERM, None)
+                return
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -116,7 +116,7 @@ def _serve_one(
         code = 1
     finally:
         logging.shutdown()  # a forked process ends without what is due at an interpreter's exit
-    raise SystemExit(CANNOT_START if code else 0)
+    raise SystemExit(CANNOT_START if code == 1 else code)
 
 
 def _end_with(lifeline: Connection, longest_end: float) -> None:

@@ -463,6 +463,11 @@ BEHIND = {
     "out_of_memory": Row(
         "503", "The engine has no memory left.", "Lower `max_sequences` or `kv_cache`."
     ),
+    "device_lost": Row(
+        "503",
+        "A GPU has failed under a model in this process, and can't be used again by it.",
+        "Start the server again; the log has the cause. Ask a model that is somewhere else.",
+    ),
     "store_unavailable": Row(
         "503", "The storage can't be read or written.", "The server's log says why."
     ),

@@ -1,4 +1,4 @@
-"""`local::torch` on CUDA in bfloat16: its provider, and a whole server; the same on the CPU.
+"""`local::torch` on CUDA: its provider, and a whole server; the same on the CPU.
 
 The model is a small random one that is made here, so nothing is downloaded.
 """
@@ -73,20 +73,23 @@ async def text_of(
     return text, last
 
 
-async def test_the_provider(device: str, folder: Path) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+async def test_the_provider(device: str, folder: Path, dtype: str) -> None:
     import torch
 
     from providers.local.torch_engine.engine import TorchEngine
 
+    # In half precision a GPU rounds otherwise in another batch, which may decide between tokens.
+    repeats = device == "cpu" or dtype == "float32"
     name = str(folder)
-    config = TorchConfig(device=device, dtype="bfloat16")
+    config = TorchConfig.model_validate({"device": device, "dtype": dtype})
     provider = TorchProvider("local", config, [ProviderModel(name)])
     await provider.start()
     try:
         engine = provider.engines[name]
         assert isinstance(engine, TorchEngine)
         assert engine.loaded.device.type == device
-        assert engine.loaded.dtype == torch.bfloat16
+        assert engine.loaded.dtype == getattr(torch, dtype)
         no_end = dict.fromkeys(engine.model.stop_tokens, -100.0)
 
         greedy = SamplingParams(GreedySamplingStrategy(), max_tokens=20, logit_bias=no_end)
@@ -98,7 +101,7 @@ async def test_the_provider(device: str, folder: Path) -> None:
             ]
             # The second time the prompt's blocks are there already.
             assert again[1].usage.cached_tokens or len(prompt) < 100
-            assert once[0] == again[0]
+            assert once[0] == again[0] or not repeats
             assert once[1].stop_reason == StopReason.out_of_tokens
             assert once[1].usage.completion_tokens == 20
 
@@ -113,7 +116,8 @@ async def test_the_provider(device: str, folder: Path) -> None:
         chat = ChatCompletionRequest(name, (UserMessage("Hello"),), sampling)
         alone = await text_of(provider, chat)
         beside_others = await asyncio.gather(*(text_of(provider, chat) for _ in range(3)))
-        assert [text for text, _ in beside_others] == [alone[0]] * 3
+        assert {last.usage.completion_tokens for _, last in beside_others} == {20}
+        assert [text for text, _ in beside_others] == [alone[0]] * 3 or not repeats
 
         endless = SamplingParams(max_tokens=4000, logit_bias=no_end)
         events = provider.completion(CompletionRequest(name, "a", endless))
@@ -137,7 +141,8 @@ def torch_server(
             {
                 "id": "local",
                 "type": "local::torch",
-                "config": {"device": device, "dtype": "bfloat16"},
+                # What is computed once more, and not found, is rounded the same.
+                "config": {"device": device, "dtype": "bfloat16", "prefix_cache": False},
             }
         ],
         models=[{"id": "tiny", "provider": "local", "provider_model": str(folder)}],

@@ -75,6 +75,9 @@ def on_device(
     """Call `function`, which computes on `device`.
 
     For the CPU in the thread for that, for a GPU in this one, whose current device it is meanwhile.
+
+    Raises:
+        APIError: as `devices.current`.
     """
     if device.type == "cpu":
         return on_cpu_thread(function, *args, **kwargs)

@@ -24,7 +24,7 @@ from providers.local.engine_thread import (
 from providers.local.media.placing import PlacedMedium
 from providers.local.models import store as model_store
 from providers.local.sequence import Deliver
-from providers.local.torch_engine import parking
+from providers.local.torch_engine import devices, lost_devices, parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
 from providers.local.torch_engine.config import AheadConfig
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
@@ -183,8 +183,9 @@ class TorchEngine(EngineThread[TorchSequence]):
                 " batches."
             )
         folder = model_store.resolve_adapter(source)
-        # Whoever runs now goes on meanwhile.
-        self._adapters[source] = aside(current(self.loaded.device)(reader.read), source, folder)
+        with devices.loading(f"model '{self.model.name}'"):
+            # Whoever runs now goes on meanwhile.
+            self._adapters[source] = aside(current(self.loaded.device)(reader.read), source, folder)
         log.info("%s: the adapter '%s' is loaded", self.model.name, source)
 
     def unload_adapter(self, source: str) -> None:
@@ -206,13 +207,12 @@ class TorchEngine(EngineThread[TorchSequence]):
     def _encode(self, medium: PlacedMedium) -> TorchMedium:
         sense, device = self.loaded.sense, self.loaded.device
         assert sense is not None
-        try:
+        with devices.within_memory(self.model.name, device):
             # Beside the steps, which go on; a medium takes as long as many of them.
             return aside(current(device)(sense.encode), medium)
-        except torch.OutOfMemoryError as error:
-            log.error("%s: out of memory for a medium: %s", self.model.name, error)
-            torch.cuda.empty_cache()
-            raise self._no_memory() from error
+
+    def _refusal(self) -> APIError | None:
+        return lost_devices.refusal(devices.place_of(self.loaded.device))
 
     def _step(self) -> None:
         on_device(self.loaded.device, self._run_step)
@@ -282,6 +282,7 @@ class TorchEngine(EngineThread[TorchSequence]):
                 launched.copied.synchronize()
             token_ids = launched.copy.tolist()
         except Exception as error:
+            devices.check(self.loaded.device, error)
             log.error("%s: the model failed", self.model.name, exc_info=error)
             self._end_all(launched.batch, internal_error())
             token_ids = []
@@ -410,7 +411,8 @@ class TorchEngine(EngineThread[TorchSequence]):
         """Count a chunk that is in the cache, or will be before anything is read from it."""
         sequence, samples = chunk.sequence, chunk.samples
         self._scheduler.advance(chunk)
-        if sequence.completion_tokens:
+        # Of a step that is done again all has been told.
+        if sequence.completion_tokens or sequence.prefilled:
             return
         self._counts.prompt_tokens += chunk.tokens
         if samples:
@@ -421,23 +423,30 @@ class TorchEngine(EngineThread[TorchSequence]):
                 self.loaded.blocks.note(
                     sequence.generation.marks, lambda index: sequence.block_hash(index, size)
                 )
+            sequence.prefilled = True
             sequence.deliver(Prefilled(cached, tuple(sequence.prompt_scores)))
 
     def _recover(self, batch: StepBatch, error: Exception) -> None:
         """After a step that failed: do it again with less where memory was short, else end all that
-        were in it."""
-        if _is_out_of_memory(error):
+        were in it.
+
+        Raises:
+            APIError: 503; the device is lost, so that all there is ends.
+        """
+        devices.check(self.loaded.device, error)
+        if devices.is_out_of_memory(error):
             log.error("%s: out of memory: %s", self.model.name, error)
-            if self.loaded.device.type == "cuda":
-                torch.cuda.empty_cache()
+            devices.give_back(self.loaded.device, error)
             if self._scheduler.shrink(batch):
+                limits = self._scheduler.limits
                 log.warning(
-                    "%s: going on with %d sequences at a time",
+                    "%s: going on for a while with %d sequences at a time, and %d tokens a step",
                     self.model.name,
-                    self._scheduler.limits.sequences,
+                    limits.sequences,
+                    limits.tokens,
                 )
                 return
-            failure = self._no_memory()
+            failure = devices.no_memory(self.model.name, self.loaded.device)
         else:
             log.error("%s: the model failed", self.model.name, exc_info=error)
             failure = internal_error()
@@ -475,15 +484,6 @@ class TorchEngine(EngineThread[TorchSequence]):
             sequence.prompt_scores += score_tokens(
                 logits[: len(following)], following, generation.logprobs or 0
             )
-
-    def _no_memory(self) -> APIError:
-        return APIError(
-            503,
-            f"The memory of '{self.loaded.device}' is not enough for this request of model"
-            f" '{self.model.name}'. Send a shorter prompt or a lower max_tokens, or retry when less"
-            " is running.",
-            code="out_of_memory",
-        )
 
 
 def started(loaded: LoadedModel) -> TorchEngine:
@@ -527,7 +527,3 @@ def _fast(loaded: LoadedModel) -> FastSampler | None:
     from providers.local.torch_engine.kernels.sampling import KernelSampler
 
     return KernelSampler(loaded.limits.sequences, loaded.device)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

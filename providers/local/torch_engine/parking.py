@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from providers.base import ProviderStartError
 from providers.local.engine import Engine
 from providers.local.torch_engine.cpu_thread import on_device
+from providers.local.torch_engine.devices import loading
 from providers.local.torch_engine.loading.loader import LoadedModel, limits_of, with_room
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.model.decoder import Decoder
@@ -97,7 +97,7 @@ class ParkedWeights:
     def _wait(self) -> None:
         for device in {each.device for each, _ in self._storages}:
             if device.type == "cuda":
-                torch.cuda.synchronize(device)
+                torch.cuda.current_stream(device).synchronize()
 
 
 def parked_bytes(weights: object) -> int:
@@ -199,14 +199,9 @@ class ParkedTorchModel:
     def reopened(self) -> Engine:
         """See `ParkedModel`."""
         device = self._loaded.device
-        try:
+        with loading(f"model '{self._loaded.model.name}'"):
             on_device(device, self._weights.restore)
-        except torch.OutOfMemoryError as error:
-            raise ProviderStartError(
-                f"The weights of '{self._loaded.model.name}' have no room any more in the memory of"
-                f" '{device}', which something else has taken: give models less `memory`."
-            ) from error
-        return self._opens(on_device(device, _anew, self._loaded))
+            return self._opens(on_device(device, _anew, self._loaded))
 
     def close(self) -> None:
         """See `ParkedModel`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
 from providers.local.residency.ledger import Sizes
+from providers.local.torch_engine import lost_devices
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.kinds import is_embedder, is_reranker
 from providers.local.waiting import bounded_waiting
@@ -132,11 +134,14 @@ class TorchProvider(LocalProvider):
         return {device: footprint.weights + cache + beside}
 
     def freed(self) -> None:
-        """Give what torch keeps for itself of a GPU back."""
-        import torch
+        """Give back what torch keeps of a GPU for itself."""
+        from providers.local.torch_engine.devices import empty_cache
 
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        empty_cache()
+
+    def lost_devices(self) -> Sequence[str]:
+        """See `Provider.lost_devices`."""
+        return lost_devices.lost()
 
 
 # What has to be there before a model can be loaded ------------------------------------------------

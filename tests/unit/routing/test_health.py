@@ -55,6 +55,15 @@ async def test_every_target_is_told_with_what_is_known_of_it(runtime: Runtime) -
     running.cancel()
 
 
+async def test_a_lost_device_wants_the_process_started_again(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime.providers["b"], "lost_devices", lambda: ("cuda:1", "cuda:0"))
+    told = health(runtime, [])
+    assert (told["status"], told["lost_devices"]) == ("device_lost", ["cuda:0", "cuda:1"])
+    assert len(told["targets"]) == 2
+
+
 KEYS = {
     "admin_key": "the-key-of-the-admin",
     "metrics_key": "the-key-of-prometheus",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from providers.local.torch_engine.adapters.low_rank import AdaptedRows
+from providers.local.torch_engine.devices import recording
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
 from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep, mixes
@@ -114,9 +115,10 @@ class KernelRunner:
                 inputs = self._inputs.load((), padded=size)
                 # Once before, since nothing may be compiled or set up while a graph is recorded.
                 self._compute(inputs)
-                torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                # It begins by waiting for what was computed.
+                alone = torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local")
+                with recording(), alone:
                     logits = self._compute(inputs)
                 graphs[size] = Graph(graph, logits)
         self._graphs = graphs

@@ -22,7 +22,7 @@ from providers.local.torch_engine.config import (
     MTPConfig,
     TorchConfig,
 )
-from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.devices import choose_device, choose_dtype, place_of
 from providers.local.torch_engine.formats.known import quantized_in
 from providers.local.torch_engine.formats.weight_files import numbers_in, stored_tensors
 from providers.local.torch_engine.loading.architectures import state_shapes, why_not
@@ -97,7 +97,7 @@ def footprint(
     """
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+    place = place_of(device)
     try:
         counts = counts or count_weights(folder)
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True)

@@ -24,7 +24,13 @@ from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import AheadConfig, DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
-from providers.local.torch_engine.devices import choose_device, choose_dtype, current, lacks_fp8
+from providers.local.torch_engine.devices import (
+    choose_device,
+    choose_dtype,
+    current,
+    lacks_fp8,
+    loading,
+)
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.reading import (
@@ -140,7 +146,8 @@ def load(
         ProviderStartError: the folder or the device won't do.
     """
     device = choose_device(config.device)
-    return where(current(device)(load_here), name, folder, config, context_length, device)
+    with loading(f"model '{name}'"):
+        return where(current(device)(load_here), name, folder, config, context_length, device)
 
 
 def load_here(
@@ -336,13 +343,7 @@ def _module(name: str, folder: Path, device: torch.device, dtype: torch.dtype) -
     kind = _auto_class(name, folder)
     with _explained(name, folder):
         module = read_model(kind, folder, dtype=dtype)
-    try:
-        return module.eval().to(device)
-    except torch.OutOfMemoryError as error:
-        raise ProviderStartError(
-            f"The model '{name}' does not fit into the memory of '{device}': set 'device: cpu', a"
-            " smaller dtype, or choose a smaller model."
-        ) from error
+    return module.eval().to(device)
 
 
 def _decoder(

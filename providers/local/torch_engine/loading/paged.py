@@ -12,7 +12,7 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE, BlockManager
 from providers.local.memory import available_memory
 from providers.local.torch_engine.config import AheadConfig, TorchConfig
-from providers.local.torch_engine.devices import lacks_fp8
+from providers.local.torch_engine.devices import check, give_back, lacks_fp8
 from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.loading.kernel_choice import (
@@ -126,7 +126,7 @@ def paged(
             states=states,
         )
         if config.cuda_graphs and device.type == "cuda" and kernel_runner.are_alike:
-            _record(name, kernel_runner)
+            _record(name, kernel_runner, device)
         log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
         runner = kernel_runner
     elif chosen == "llvm":
@@ -212,12 +212,12 @@ def states_tried(config: TorchConfig) -> int:
     return MOST_ROWS - 1 if isinstance(config.speculation, AheadConfig) else 0
 
 
-def _record(name: str, runner: KernelRunner) -> None:
+def _record(name: str, runner: KernelRunner, device: torch.device) -> None:
     try:
         runner.record()
-    except RuntimeError as error:
-        # torch's OutOfMemoryError is one too.
-        torch.cuda.empty_cache()
+    except RuntimeError as error:  # torch's OutOfMemoryError is one too
+        check(device, error)
+        give_back(device, error)
         log.warning("%s runs without CUDA graphs, since recording them failed: %s", name, error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from llama_compat.types import CAN_WAIT
@@ -15,6 +15,9 @@ from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesser, GuessRoom
 from providers.local.torch_engine.scheduling.state_slots import Save, StateSlots
+
+SHORT_STEPS = 1000
+"""So many steps take less after one had too little memory, before twice as much is tried."""
 
 
 @dataclass(slots=True)
@@ -99,6 +102,8 @@ class TorchScheduler:
         states: StateSlots | None = None,
     ) -> None:
         self.limits = limits
+        self._most = replace(limits)
+        self._short_steps = 0
         self.running: dict[TorchSequence, None] = {}
         self.preempted = 0
         self._blocks = blocks
@@ -154,9 +159,10 @@ class TorchScheduler:
             self._release(sequence)
 
     def clear(self) -> list[TorchSequence]:
-        """Let go of everything; what there was."""
+        """Let go of everything, and of what the cache was to hold of it; what there was."""
         left = list(self._places)
         self.drop(set(left))
+        self._blocks.unregister(range(self._blocks.total))
         return left
 
     def schedule(self) -> StepBatch:
@@ -167,6 +173,7 @@ class TorchScheduler:
         computes the prompt of what can't.
         """
         batch = StepBatch()
+        self._grow()
         budget = self.limits.tokens
         self._send_back_outgrown()
         paused = self._give_way()
@@ -250,20 +257,42 @@ class TorchScheduler:
         self._blocks.unregister(batch.registered)
 
     def shrink(self, batch: StepBatch) -> bool:
-        """A step needed too much memory: take half as much from now on, and do it again.
+        """A step needed too much memory: take half as much for a while, and do it again.
+
+        What somebody else has of a device's memory comes and goes, so that after `SHORT_STEPS` more
+        is tried again.
 
         Returns:
-            False if there was only one sequence in it.
+            False if it can't be less: it was one sequence, in a step of the fewest tokens.
         """
-        if len(batch.chunks) < 2:
+        sequences, tokens = self.limits.sequences, self.limits.tokens
+        if len(batch.chunks) > 1:
+            sequences = max(1, len(batch.chunks) // 2)
+        else:
+            tokens = min(tokens, sum(chunk.rows for chunk in batch.chunks))
+        tokens = max(sequences, tokens // 2)
+        if (sequences, tokens) == (self.limits.sequences, self.limits.tokens):
             return False
         self.undo(batch)
-        self.limits.sequences = max(1, len(batch.chunks) // 2)
-        self.limits.tokens = max(self.limits.sequences, self.limits.tokens // 2)
+        self.limits.sequences, self.limits.tokens = sequences, tokens
+        self._short_steps = SHORT_STEPS
         # All of them: one may have counted on what another was to compute.
         for chunk in batch.chunks:
-            self._preempt(chunk.sequence)
+            # It may have ended with a token of this very step.
+            if chunk.sequence in self.running:
+                self._preempt(chunk.sequence)
         return True
+
+    def _grow(self) -> None:
+        """Take twice as much again, some steps after memory was short."""
+        if not self._short_steps:
+            return
+        self._short_steps -= 1
+        if not self._short_steps:
+            self.limits.sequences = min(self._most.sequences, 2 * self.limits.sequences)
+            self.limits.tokens = min(self._most.tokens, 2 * self.limits.tokens)
+            if self.limits != self._most:
+                self._short_steps = SHORT_STEPS
 
     # ----------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class TorchSequence(LocalSequence):
         save_after: after how many tokens copies of that are to be made.
         saves: those that were begun, until their tokens are known.
         followed: what the last copy of its reply is known by.
+        prefilled: whether it was told that its prompt is computed.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TorchSequence(LocalSequence):
         self.save_after: tuple[int, ...] = ()
         self.saves: list[Save] = []
         self.followed: bytes | None = None
+        self.prefilled = False
 
     @property
     def awaits_token(self) -> bool:

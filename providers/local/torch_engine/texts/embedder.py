@@ -18,6 +18,7 @@ from llama_compat.types import EmbeddingRequest
 from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
+from providers.local.torch_engine.devices import within_memory
 from providers.local.torch_engine.texts.pooling import Steps, read_steps, settings_in
 from providers.local.torch_engine.texts.reading import longest_text, read_text_model
 
@@ -162,7 +163,8 @@ class TorchEmbedder(EmbedderThread):
     ) -> Iterable[tuple[float, ...]]:
         device: torch.device = self.loaded.model.device
         not_pooled = self._not_pooled(request)
-        return on_device(device, self._vectors, batch, request.dimensions, not_pooled, device)
+        with within_memory(self._name, device):
+            return on_device(device, self._vectors, batch, request.dimensions, not_pooled, device)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _vectors(

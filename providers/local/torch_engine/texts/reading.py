@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn
-from providers.local.torch_engine.devices import choose_device, choose_dtype
+from providers.local.torch_engine.devices import choose_device, choose_dtype, current, loading
 from providers.local.torch_engine.loading.checkpoint import read_model
 
 Told = TypeVar("Told")
@@ -87,8 +87,10 @@ def read_text_model(
     backend.no_padding()
     backend.encode_special_tokens = config.control_tokens != "all"
     longest = max(len(token.encode()) for token in backend.get_vocab())
+    with loading(what), current(device):
+        model = model.to(device).eval()
     read = TextModel(
-        model.to(device).eval(),
+        model,
         backend,
         tokenizer.model_max_length,
         tokenizer.model_input_names,

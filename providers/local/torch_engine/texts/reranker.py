@@ -24,6 +24,7 @@ from providers.local.batch_thread import BatchThread, Gone
 from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
+from providers.local.torch_engine.devices import within_memory
 from providers.local.torch_engine.texts.embedder import BATCH_TOKENS, batches
 from providers.local.torch_engine.texts.pair_prompts import (
     CARD_TOKENS,
@@ -165,7 +166,9 @@ class TorchReranker(BatchThread):
         for batch in batches(lengths, BATCH_TOKENS[device.type]):
             if gone:
                 return RerankResponse(())
-            made = on_device(device, self._scores, [pairs[index] for index in batch], device)
+            asked = [pairs[index] for index in batch]
+            with within_memory(self._name, device):
+                made = on_device(device, self._scores, asked, device)
             scores |= zip(batch, made, strict=True)
         if not all(map(math.isfinite, scores.values())):
             raise no_numbers(self._name)

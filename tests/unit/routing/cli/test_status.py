@@ -102,6 +102,14 @@ def test_a_target_that_is_drained_is_said_to_be(server: Told) -> None:
     assert drained[6] == "drained"
 
 
+def test_a_device_that_is_lost_is_told_with_the_targets(server: Told) -> None:
+    server.health |= {"status": "device_lost", "lost_devices": ["cuda:0", "cuda:1"]}
+    server.code = 503
+    result = status("--url", server.url)
+    assert len(rows(result)) == 3
+    assert "Lost until the server is started again: cuda:0, cuda:1" in result.stdout
+
+
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/openai/v1"])
 def test_a_clients_base_url_will_do(server: Told, path: str) -> None:
     assert len(rows(status("--url", server.url + path))) == 3

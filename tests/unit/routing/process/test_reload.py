@@ -32,6 +32,7 @@ LIVE = {
     "batches",
     "cache",
     "cors",
+    "end_when_device_lost",
     "files",
     "fleet",
     "limits",

@@ -18,7 +18,7 @@ from llama_compat.errors import APIError
 from llama_compat.types import SamplingParams, StopReason, TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.block_manager import BlockManager
-from providers.local.engine import Generation
+from providers.local.engine import Generation, Prefilled
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.footprint import cache_shape
 from providers.local.torch_engine.model import linear
@@ -557,6 +557,67 @@ async def test_too_little_memory_shrinks_the_batch(
     assert [result.token_ids for result in results] == expected
 
 
+async def test_too_little_memory_for_a_long_prompt_takes_shorter_pieces(
+    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = PROMPTS[-1]
+    async with running(folder, max_sequences=4, max_step_tokens=64) as engine:
+        forward = engine.loaded.runner.forward
+
+        def of_ten_at_most(chunks: Any, *_: Any) -> Any:
+            if sum(chunk.rows for chunk in chunks) > 10:
+                raise torch.AcceleratorError("CUDA error: out of memory")
+            return forward(chunks)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.loaded.runner, "forward", of_ten_at_most)
+            result = await generate(engine, prompt, 24)
+        assert engine.stats.failed == 0
+        assert engine.loaded.limits.tokens == 8
+        assert result.token_ids == expected[-1]
+        # What somebody else had of the memory is free again: after a while all is as it was.
+        for tokens in (16, 32, 64):
+            engine._scheduler._short_steps = 1
+            await generate(engine, prompt, 2)
+            assert engine.loaded.limits.tokens == tokens
+        assert engine._scheduler._short_steps == 0
+
+
+async def test_too_little_memory_to_choose_tokens_is_told_once(
+    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the step had told of prompts before that is not told again."""
+    async with running(folder, max_sequences=8) as engine:
+        sample, failed = engine._sampler.sample, []
+
+        def short_at_first(logits: Any, *arguments: Any) -> Any:
+            if not failed:
+                failed.append(len(logits))
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return sample(logits, *arguments)
+
+        monkeypatch.setattr(engine._sampler, "sample", short_at_first)
+        told: list[type] = []
+
+        async def say(prompt: tuple[int, ...]) -> list[int]:
+            token_ids = []
+            asked = Generation(prompt, SamplingParams(strategy=GREEDY), 24)
+            async for outputs in engine.generate(asked):
+                told.extend(type(each) for each in outputs if isinstance(each, Prefilled))
+                token_ids += [
+                    each.token_id
+                    for each in outputs
+                    if not isinstance(each, Prefilled) and each.token_id is not None
+                ]
+            return token_ids
+
+        found = await asyncio.gather(*map(say, PROMPTS[:4]))
+        assert failed
+        assert found == expected[:4]
+        assert len(told) == 4
+        assert engine.stats.prompt_tokens + engine.stats.cached_tokens == sum(map(len, PROMPTS[:4]))
+
+
 async def test_a_broken_scheduler_ends_what_there_is_and_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,6 +632,24 @@ async def test_a_broken_scheduler_ends_what_there_is_and_goes_on(
                 await generate(engine, PROMPTS[0])
         assert caught.value.status == 500
         assert (await generate(engine, PROMPTS[0])).token_ids
+
+
+async def test_nothing_of_what_ended_so_is_found_again(
+    folder: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was scheduled, and then not computed, leaves nothing in the cache."""
+    async with running(folder) as engine:
+
+        def fail(*_: Any) -> Any:
+            raise KeyError("lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "_compute", fail)
+            with pytest.raises(APIError):
+                await generate(engine, PROMPTS[-1])
+        found = await generate(engine, PROMPTS[-1], 24)
+    assert found.cached_tokens == 0
+    assert found.token_ids == expected[-1]
 
 
 async def test_a_soak_leaves_nothing_behind(folder: Path) -> None:

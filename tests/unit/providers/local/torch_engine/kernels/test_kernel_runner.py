@@ -135,12 +135,19 @@ def test_the_host_waits_for_experts_that_no_kernel_computes(
     assert not step.mixes(replace(own, weighs_inputs=True))
 
 
+def make_known(folder: Path, name: str) -> None:
+    """As `make_architecture`: a machine with a GPU may have another transformers."""
+    if name.split()[0] not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no '{name}'")
+    make_architecture(folder, name)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER])
 async def test_architectures(device: Any, tmp_path: Path, name: str) -> None:
     if device.type != "cuda":
         pytest.skip("takes too long in the interpreter")
-    make_architecture(tmp_path, name)
+    make_known(tmp_path, name)
     expected = reference(tmp_path, PROMPTS, 40)
     torch.backends.cuda.matmul.allow_tf32 = False
     for settings in ({}, {"cuda_graphs": False}):
@@ -154,7 +161,7 @@ async def test_architectures(device: Any, tmp_path: Path, name: str) -> None:
 def test_logits_in_bfloat16_beside_transformers(device: Any, tmp_path: Path, name: str) -> None:
     if device.type != "cuda":
         pytest.skip("the interpreter multiplies bfloat16 matrices as if they were integers")
-    make_architecture(tmp_path, name)
+    make_known(tmp_path, name)
     prompt = tuple(range(5, 95))
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     with torch.inference_mode():
