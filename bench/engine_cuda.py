@@ -1,14 +1,15 @@
 """How fast `local::torch` is on a GPU, beside what its memory and its arithmetic allow.
 
-    python -m bench.engine --engine cuda [--parts generate,decode,launches,prompts,mixed,profile,batch]
+    python -m bench.engine --engine cuda [--parts generate,decode,prompts,...] [--fp8]
 
 Models have the shapes of real ones and random weights, so that nothing is downloaded. A roofline is
 the time that the memory needs to give every byte that has to be read once, at the bandwidth that a
 large copy on the same card reached a minute before: for a step of replies the weights (without the
-table of embeddings, of which a few rows are read) and the keys and values of all tokens so far. That
-of prompts is the time that a large matrix product takes for as many operations.
+table of embeddings, of which a few rows are read) and the keys and values of all tokens so far.
+That of prompts is the time that a large matrix product takes for as many operations.
 
-All but the last are of Llama 3.1 8B's shape (`--shape` takes another) in bfloat16:
+All but the last are of Llama 3.1 8B's shape (`--shape` takes another) in bfloat16; with `--fp8`
+weights and KV cache have 8 bits a number:
 
 - `generate`: 64 prompts of 32 to 1,024 tokens, beside transformers' `generate` on one static batch
 - `decode`: a step of 1, 8, 64 and 256 replies behind 1,024 tokens
@@ -16,11 +17,12 @@ All but the last are of Llama 3.1 8B's shape (`--shape` takes another) in bfloat
 - `prompts`: tokens of prompts a second, in steps of 2,048 and of 8,192 tokens
 - `mixed`: the time between tokens of 32 streams while prompts of 4,000 tokens come in, and without
 - `profile`: which kernels a step of replies, and one of prompts, consists of
-- `batch`: nano-vllm's workload: 256 requests of 100 to 1,024 tokens in and as many out, in the shape
-  of Qwen3 0.6B
+- `batch`: nano-vllm's workload: 256 requests of 100 to 1,024 tokens in and as many out, in the
+  shape of Qwen3 0.6B
 
-Each part's figures are printed when they are there and written to `bench/results/engine-cuda.json`,
-and to `$OUT` where that is set, so that a part that fails takes nothing with it.
+Each part's figures are printed when they are there and written to `bench/results/engine-cuda.json`
+(or `engine-cuda-fp8.json`, or by the name of `--shape`), and to `$OUT` where that is set, so that a
+part that fails takes nothing with it.
 """
 
 from __future__ import annotations
@@ -54,9 +56,7 @@ from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from routing.cli.machine.measuring import Served, metrics
 
-BYTES = 2
-"""Of a number in bfloat16."""
-
+LLAMA = "llama 3.1 8b"
 SEQUENCES = 256
 CONTEXT = 16384
 LARGEST_STEP = 8192
@@ -73,6 +73,19 @@ class Opened(NamedTuple):
     peaks: Peaks
     options: argparse.Namespace
 
+    def roofline(self, read: float, steps: int, tokens: float) -> float:
+        """Seconds that the memory needs for so many steps of replies.
+
+        Args:
+            read: numbers of the weights, in all steps together.
+            steps: in each of which the head is read, which has 16 bits a number.
+            tokens: whose keys and values are read, in all steps together.
+        """
+        each = 1 if self.options.fp8 else 2
+        head = steps * self.shape.hidden * self.shape.vocabulary
+        nbytes = each * (read - head + tokens * self.shape.kv) + 2 * head
+        return nbytes / self.peaks.bandwidth
+
 
 @contextmanager
 def opened(
@@ -82,13 +95,16 @@ def opened(
     shape, device = SHAPES[name], module.device
     limits = StepLimits(sequences=sequences, tokens=LARGEST_STEP, scored_tokens=128)
     with torch.inference_mode():
-        decoder = decoder_of(module, linear.plain)
+        quantization = "fp8" if options.fp8 else "none"
+        make = linear.MAKES[quantization]
+        decoder = decoder_of(module, make, linear.HEADS.get(quantization))
     del module
     torch.cuda.empty_cache()
     config = TorchConfig(
         kv_cache=0.85,
         kernels=options.kernels,
         prompt_attention=options.prompt_attention,
+        kv_cache_dtype="fp8" if options.fp8 else "auto",
         prefix_cache=False,
         max_waiting=999,
     )
@@ -104,7 +120,7 @@ def opened(
         limits=limits,
         device=device,
         dtype=torch.bfloat16,
-        quantization="none",
+        quantization=quantization,
         batched=True,
         kernels=made.kernels,
     )
@@ -145,10 +161,12 @@ def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict
     for batch in batches:
         work = alike(on, batch, prompt_len, reply_len, batch)
         for temperature in (0.0, 0.8) if batch == 64 else (0.0,):
+            # The first time products of new numbers of rows are set up.
+            asyncio.run(serve_all(on.engine, [(each, 4) for each, _ in work], temperature))
             served = asyncio.run(serve_all(on.engine, work, temperature))
             seconds = step_seconds(served)
             tokens = batch * (prompt_len + reply_len / 2)
-            roofline = BYTES * (on.shape.read_by(batch) + tokens * on.shape.kv) / on.peaks.bandwidth
+            roofline = on.roofline(on.shape.read_by(batch), 1, tokens)
             found[f"{batch} {'sampled' if temperature else 'greedy'}"] = {
                 "step_ms": round(seconds * 1000, 3),
                 "roofline_ms": round(roofline * 1000, 3),
@@ -218,7 +236,7 @@ def measure_mixed(on: Opened) -> dict[str, Any]:
             asyncio.create_task(serve(engine, prompt, tokens, into=each))
             for each, (prompt, tokens) in zip(into, alike(on, 32, 256, 400, 3), strict=True)
         ]
-        while min(len(each.tokens) for each in into) < 50:
+        while min(len(each.tokens) for each in into) < 50:  # noqa: ASYNC110 (they tell nobody)
             await asyncio.sleep(0.01)
         start, prompts = time.perf_counter(), []
         if every is not None:
@@ -241,9 +259,8 @@ def measure_mixed(on: Opened) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for step in (2048, 8192):
         engine.loaded.limits.tokens = step
-        for turn in range(2):
+        for _ in range(2):
             found[f"steps of {step}, no prompts"] = asyncio.run(streams_and_prompts(None))
-            del turn
         found[f"steps of {step}, one every 0.25 s"] = asyncio.run(streams_and_prompts(0.25))
     engine.loaded.limits.tokens = LARGEST_STEP
     return found
@@ -332,7 +349,7 @@ def measure_batch(on: Opened) -> dict[str, Any]:
     steps = max(tokens for _, tokens in work)
     cached = sum(len(prompt) * tokens + tokens * (tokens - 1) // 2 for prompt, tokens in work)
     read = steps * shape.read_by(len(work))
-    roofline = BYTES * (read + cached * shape.kv) / on.peaks.bandwidth
+    roofline = on.roofline(read, max(tokens for _, tokens in work), cached)
     seconds = len(work) / figures["request_throughput"]
     return {
         "preempted": on.engine.stats.preempted,
@@ -360,8 +377,13 @@ class Report:
 
     def __init__(self, peaks: Peaks, options: argparse.Namespace) -> None:
         self._results: dict[str, Any] = {}
+        self._name = "engine-cuda"
+        if options.shape != LLAMA:
+            self._name += f"-{options.shape.replace(' ', '-')}"
+        if options.fp8:
+            self._name += "-fp8"
         self._measured = {
-            "dtype": "bfloat16",
+            "dtype": "fp8" if options.fp8 else "bfloat16",
             "peaks": peaks._asdict(),
             "options": vars(options),
             "results": self._results,
@@ -380,7 +402,7 @@ class Report:
                 print_rows(case, row)
             else:
                 print(f"  {case}: {json.dumps(row) if isinstance(row, dict) else row}", flush=True)
-        write_cuda("engine-cuda", self._measured)
+        write_cuda(self._name, self._measured)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -391,7 +413,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--prompt-attention", default="triton", choices=("auto", "triton", *PACKAGES)
     )
-    parser.add_argument("--shape", choices=SHAPES, default="llama 3.1 8b")
+    parser.add_argument("--fp8", action="store_true", help="weights and KV cache of 8 bits")
+    parser.add_argument("--shape", choices=SHAPES, default=LLAMA)
     parser.add_argument("--input-len", type=int, default=1024)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--requests", type=int, default=256)

@@ -2,12 +2,12 @@
 
     python -m bench.kernels_cuda [--shapes 'llama 3.1 8b,...'] [--dtypes bfloat16,float16] [--sweep]
 
-Each is held against PyTorch's operations in float32, on random numbers, in both dtypes, and timed in
-bfloat16: microseconds, the bytes that it has to move and the operations that it has to do, and how
-much that is of what the card does (`of_copy`: of the bandwidth of a large copy; `of_product`: of a
-large matrix product). Many launches are recorded as one CUDA graph, on more inputs than the card's
-cache holds. `--sweep` tries attention with other sizes of tiles, warps and stages. Prints the figures
-and writes them to `bench/results/kernels-cuda.json`.
+Each is held against PyTorch's operations in float32, on random numbers, in both dtypes, and timed
+in bfloat16: microseconds, the bytes that it has to move and the operations that it has to do, and
+how much that is of what the card does (`of_copy`: of the bandwidth of a large copy; `of_product`:
+of a large matrix product). Many launches are recorded as one CUDA graph, on more inputs than the
+card's cache holds. `--sweep` tries attention with other sizes of tiles, warps and stages. Prints
+the figures and writes them to `bench/results/kernels-cuda.json`.
 """
 
 from __future__ import annotations
