@@ -1,8 +1,12 @@
 """Where the pictures of a sequence are: steps, prefixes and positions."""
+# ruff: noqa: E402 (what follows needs packages that may not be there)
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 
 from providers.local.llama_cpp_engine.media.in_sequence import LlamaMedia
 from providers.local.llama_cpp_engine.media.mtmd import EncodedParts
