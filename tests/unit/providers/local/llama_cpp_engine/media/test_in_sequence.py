@@ -1,5 +1,4 @@
 """Where the pictures of a sequence are: steps, prefixes and positions."""
-# ruff: noqa: E402 (what follows needs packages that may not be there)
 
 from __future__ import annotations
 
