@@ -192,7 +192,7 @@ def test_graphs_for_which_there_is_no_memory(
 
 
 def test_graphs_that_threads_record_at_the_same_time(folders: tuple[Path, Path]) -> None:
-    """As models are loaded beside each other, while one that goes gives its memory back."""
+    """As models that share memory are loaded beside each other, while one gives it back."""
     settings = TorchConfig(**options(cuda_graphs=False))
     runners: list[Any] = [load(folder.name, folder, settings).runner for folder in folders]
     with ThreadPoolExecutor() as threads:
