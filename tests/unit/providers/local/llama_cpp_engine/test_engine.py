@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to compare with")
+pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 
 import torch
 import transformers

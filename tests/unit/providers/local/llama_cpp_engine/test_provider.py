@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
+pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 jsonschema = pytest.importorskip("jsonschema", reason="needs the extra 'dev'")
 
 import numpy as np

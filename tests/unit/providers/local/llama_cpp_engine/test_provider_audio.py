@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch', to make tiny models")
+pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 Image = pytest.importorskip("PIL.Image", reason="needs the extra 'llama-cpp'")
 
 from providers.local.llama_cpp_engine import loader

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp", reason="needs the extra 'llama-cpp'")
 
 from providers.local.llama_cpp_engine.media.in_sequence import LlamaMedia
 from providers.local.llama_cpp_engine.media.mtmd import EncodedParts
