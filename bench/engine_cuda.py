@@ -48,7 +48,6 @@ from providers.local.engine import LocalModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
-from providers.local.torch_engine.kernels.prompts import PACKAGES
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.loading.weights import decoder_of
@@ -103,7 +102,6 @@ def opened(
     config = TorchConfig(
         kv_cache=0.85,
         kernels=options.kernels,
-        prompt_attention=options.prompt_attention,
         kv_cache_dtype="fp8" if options.fp8 else "auto",
         prefix_cache=False,
         max_waiting=999,
@@ -410,9 +408,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="which")
     parser.add_argument("--kernels", default="triton", choices=("auto", "triton", "sdpa"))
-    parser.add_argument(
-        "--prompt-attention", default="triton", choices=("auto", "triton", *PACKAGES)
-    )
     parser.add_argument("--fp8", action="store_true", help="weights and KV cache of 8 bits")
     parser.add_argument("--shape", choices=SHAPES, default=LLAMA)
     parser.add_argument("--input-len", type=int, default=1024)

@@ -115,11 +115,6 @@ class TorchConfig(LocalConfig):
     against these when the model is loaded, and goes on without them, with a warning, if the results
     differ."""
 
-    prompt_attention: Literal["auto", "flashinfer", "flash_attn", "triton"] = "auto"
-    """What computes the attention of prompts beside the Triton kernels: one of these packages, or a
-    kernel of our own. `auto` takes a package that is installed, for models in half precision on
-    CUDA, if its results are PyTorch's when the model is loaded."""
-
     cuda_graphs: bool = True
     """Whether the kernels of a step in which all sequences decode are launched as one graph."""
 

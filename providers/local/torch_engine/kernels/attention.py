@@ -16,7 +16,6 @@ import triton.language as tl
 
 from providers.local.torch_engine.devices import processors
 from providers.local.torch_engine.kernels.places import Places
-from providers.local.torch_engine.kernels.prompts import Attend
 
 LOG2_E = 1.4426950408889634
 """The kernels use powers of 2, which the hardware has."""
@@ -204,7 +203,6 @@ def paged_attention(
     scale: float,
     window: int | None,
     splits: int | None = None,
-    prompts: Attend | None = None,
     tuning: Tuning | None = None,
 ) -> torch.Tensor:
     """Attention of each sequence's new tokens over all that it has in the cache, them included.
@@ -219,7 +217,6 @@ def paged_attention(
         window: how many tokens one looks back at, itself included; None for all.
         splits: programs, a power of 2, among which a sequence with one token is split; by default
             as many as keep the device busy.
-        prompts: what computes those in the kernel's stead.
         tuning: of the launches; by default as was measured, see `bench.kernels_cuda`.
 
     Returns:
@@ -275,10 +272,7 @@ def paged_attention(
         if splits is None:
             splits = splits_for(decoding * kv_heads, processors(queries.device))
         launch(0, decoding, 1, splits, tuning or reply_tuning(padded_dim))
-    if places.prompts and prompts is not None:
-        attended = prompts(queries[decoding:], layer, scale=scale, window=window)
-        out[decoding:] = attended.flatten(1)
-    elif places.prompts:
+    if places.prompts:
         longest = max(prompt.tokens for prompt in places.prompts)
         launch(decoding, len(places.prompts), longest, 1, tuning or prompt_tuning(padded_dim))
     return out

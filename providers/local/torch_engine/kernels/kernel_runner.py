@@ -10,7 +10,6 @@ import torch
 from providers.local.torch_engine.adapters.low_rank import AdaptedRows
 from providers.local.torch_engine.devices import recording
 from providers.local.torch_engine.kernels.inputs import InputBuffer, Inputs
-from providers.local.torch_engine.kernels.prompts import PromptAttention
 from providers.local.torch_engine.kernels.step import KernelStep, mixes
 from providers.local.torch_engine.media.in_step import (
     MediaRows,
@@ -42,7 +41,6 @@ class KernelRunner:
         tokens: how many a step has at most.
         sequences: likewise.
         blocks: how many of the cache's blocks a sequence has at most.
-        prompts: computes their attention; None for our own kernel.
         states: of sequences, where layers have some: then there are no graphs.
     """
 
@@ -54,12 +52,10 @@ class KernelRunner:
         tokens: int,
         sequences: int,
         blocks: int,
-        prompts: PromptAttention | None = None,
         states: StatePool | None = None,
     ) -> None:
         self._decoder = decoder
         self._cache = cache
-        self._prompts = prompts
         self._states = states
         self._sizes = graph_sizes(sequences)
         self._inputs = InputBuffer(
@@ -135,7 +131,7 @@ class KernelRunner:
     def _compute(
         self, inputs: Inputs, chunks: Sequence[Chunk] = (), seen: MediaRows | None = None
     ) -> torch.Tensor:
-        step = KernelStep(self._decoder, inputs.places, self._cache.block_size, self._prompts)
+        step = KernelStep(self._decoder, inputs.places, self._cache.block_size)
         step.adapted = AdaptedRows.of(chunks, inputs.token_ids.device)
         step.states = StepStates.of(self._states, chunks, inputs.token_ids.device)
         step.seen = seen
@@ -155,10 +151,9 @@ def step_of(
     decoder: Decoder,
     chunks: Sequence[Chunk],
     block_size: int,
-    prompts: PromptAttention | None = None,
 ) -> KernelStep:
     """The step of these chunks alone; see `self_check`."""
     tokens = sum(chunk.tokens for chunk in chunks)
     widest = max(len(chunk.sequence.blocks) for chunk in chunks)
     buffer = InputBuffer(tokens, len(chunks), widest, block_size, decoder.embedding.device)
-    return KernelStep(decoder, buffer.load(chunks).places, block_size, prompts)
+    return KernelStep(decoder, buffer.load(chunks).places, block_size)

@@ -12,7 +12,6 @@ from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.products import few_rows
-from providers.local.torch_engine.kernels.prompts import Attend, PromptAttention
 from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
 from providers.local.torch_engine.model.experts import Experts, Router, StackedMLPs
 from providers.local.torch_engine.model.linear import Linear, PlainLinear
@@ -29,22 +28,12 @@ class KernelStep(ForwardStep):
         decoder: the model.
         places: of the step's tokens.
         block_size: tokens in a block of the cache.
-        prompts: computes their attention; None for our own kernel.
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        places: Places,
-        block_size: int,
-        prompts: PromptAttention | None = None,
-    ) -> None:
+    def __init__(self, decoder: Decoder, places: Places, block_size: int) -> None:
         self._decoder = decoder
         self._places = places
         self._block_size = block_size
-        self._prompts: Attend | None = None
-        if prompts is not None and places.prompts:
-            self._prompts = prompts.of(places, block_size)
         self._rotations = [torch.view_as_real(rope.rotations) for rope in decoder.ropes]
 
     def product(self, linear: Linear, x: torch.Tensor) -> torch.Tensor:
@@ -88,7 +77,6 @@ class KernelStep(ForwardStep):
             block_size=self._block_size,
             scale=self._decoder.attention_scale,
             window=layer.window,
-            prompts=self._prompts,
         )
 
     def route(self, router: Router, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

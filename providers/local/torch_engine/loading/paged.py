@@ -15,10 +15,7 @@ from providers.local.torch_engine.config import AheadConfig, TorchConfig
 from providers.local.torch_engine.devices import check, give_back, lacks_fp8
 from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.heads.head_runner import HeadRunner
-from providers.local.torch_engine.loading.kernel_choice import (
-    choose_kernels,
-    choose_prompt_attention,
-)
+from providers.local.torch_engine.loading.kernel_choice import choose_kernels
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import PACKED, KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
@@ -109,9 +106,6 @@ def paged(
         head.inner.reach(positions)
         ahead = HeadRunner(head, total, BLOCK_SIZE, beside)
     chosen = choose_kernels(name, config.kernels, decoder, cached=shape.dtype)
-    prompts = choose_prompt_attention(
-        name, config.prompt_attention, decoder, chosen, cached=shape.dtype
-    )
     runner: Runner
     if chosen == "triton":
         from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
@@ -122,7 +116,6 @@ def paged(
             tokens=limits.tokens,
             sequences=limits.sequences,
             blocks=-(-positions // BLOCK_SIZE),
-            prompts=prompts,
             states=states,
         )
         if config.cuda_graphs and device.type == "cuda" and kernel_runner.are_alike:

@@ -13,7 +13,6 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 
 from providers.local.torch_engine.kernels.attention import paged_attention, splits_for
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
-from providers.local.torch_engine.kernels.prompts import Attend
 from providers.local.torch_engine.model.attention import Scores, SequenceSpan, attend
 from providers.local.torch_engine.model.kv_cache import packed
 
@@ -78,10 +77,8 @@ class Case:
             self.queries.float(), self.cached.float(), self.spans, Scores(self.scale, window)
         )
 
-    def found(
-        self, window: int | None, splits: int | None = None, prompts: Attend | None = None
-    ) -> Any:
-        """What the kernels find, or `prompts` of those."""
+    def found(self, window: int | None, splits: int | None = None) -> Any:
+        """What the kernels find."""
         return paged_attention(
             self.queries,
             self.cached,
@@ -90,7 +87,6 @@ class Case:
             scale=self.scale,
             window=window,
             splits=splits,
-            prompts=prompts,
         )
 
 
