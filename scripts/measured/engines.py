@@ -20,6 +20,8 @@ def sections() -> Iterator[Section]:
     yield _beside_generate()
     yield _llama_cpp()
     yield _quality()
+    yield _on_a_gpu()
+    yield _kernels()
 
 
 def _beside_llama_cpp() -> Section:
@@ -141,4 +143,60 @@ def _quality() -> Section:
         ["quantization"],
         "python -m bench.quantization",
         more=f"Of {found['tokens']:,} tokens of the fixed text `bench/{found['text']}`.",
+    )
+
+
+def _on_a_gpu() -> Section:
+    found = result("engine-cuda")
+    peaks, decode = found["peaks"], found["results"]["decode"]
+    rows = [
+        (
+            f"a step of {name.replace(' greedy', '').replace(' sampled', ', drawn')}",
+            f"{each['step_ms']:.1f} ms",
+            f"{each['of_roofline']:.0%} of the memory's speed",
+        )
+        for name, each in decode.items()
+    ]
+    rows += [
+        (
+            f"prompts, in {name}",
+            f"{number(each['tokens_per_second'])} tokens/s",
+            f"{each['of_product']:.0%} of a large product's",
+        )
+        for name, each in found["results"]["prompts"].items()
+    ]
+    one, many = decode["1 greedy"], decode["64 greedy"]
+    return Section(
+        "How fast is `local::torch` on a GPU?",
+        f"A step of one reply takes {one['step_ms']:.1f} ms, {one['of_roofline']:.0%} of what the"
+        f" memory allows, one of 64 {many['step_ms']:.1f} ms, {many['of_roofline']:.0%}.",
+        (("what", "figure", "share of the roofline"), rows),
+        ["engine-cuda"],
+        "python -m bench.engine --engine cuda",
+        more=f"{found['device']}, the shape of Llama 3.1 8B in bfloat16 with random weights, behind"
+        f" prompts of 1,024 tokens. A large copy moved {peaks['bandwidth'] / 1e12:.2f} TB/s there,"
+        f" a large product made {peaks['operations'] / 1e12:.0f} TFLOP/s.",
+    )
+
+
+def _kernels() -> Section:
+    found = result("kernels-cuda")
+    rows = [
+        (
+            each["model"],
+            each["kernel"],
+            f"{each['microseconds']:.1f} \u00b5s",
+            f"{each['of_copy']:.0%}",
+            f"{each['of_product']:.0%}" if each["of_product"] else "",
+        )
+        for each in found["kernels"]
+        if each["model"] == "llama 3.1 8b" and "microseconds" in each
+    ]
+    return Section(
+        "How fast are its kernels there?",
+        "Each beside what the card's memory moves and what its matrix units multiply.",
+        (("model", "kernel", "time", "of a copy", "of a product"), rows),
+        ["kernels-cuda", "products-cuda"],
+        "python -m bench.kernels_cuda",
+        more=f"{found['device']}, bfloat16. Other models are in the file.",
     )

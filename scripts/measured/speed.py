@@ -19,8 +19,7 @@ INTRODUCTION = """\
 What is claimed of speed, and by which measurement. Machines differ and are noisy, so everything was
 run in turn with what it stands beside, in one run: ratios count, other figures are those of one
 machine on one day. A figure is of the tree of its date; what has changed since then is not in it.
-What has not been measured yet, such as models on a GPU, is not here. How each benchmark works is
-in `bench/README.md`."""
+What has not been measured is not here. How each benchmark works is in `bench/README.md`."""
 
 
 def page() -> str:
