@@ -22,9 +22,9 @@ from routing.observability.records.export import csv_lines
 from routing.observability.records.reports import (
     USE_BY,
     UseBy,
+    WrongFilter,
     last_uses,
-    parse_since,
-    parse_until,
+    parse_span,
     usage_by,
     use_rows,
 )
@@ -120,8 +120,10 @@ async def tell_usage(
         raise invalid_parameter("by", f"'by' is any of {', '.join(USE_BY)}.")
     ring = runtime_of(request).keys
     principals, team_of = ring.principals(), ring.team_of()
-    since_then = _time("since", parse_since, since)
-    until_then = None if until is None else _time("until", parse_until, until)
+    try:
+        since_then, until_then = parse_span(since, until)
+    except WrongFilter as wrong:
+        raise invalid_parameter(wrong.name, f"'{wrong.name}': {wrong}.") from None
 
     def name_of(key_id: str) -> str:
         known = principals.get(key_id)
@@ -142,13 +144,6 @@ async def tell_usage(
     if format == "csv":
         return _csv("usage.csv", rows, tuple(rows[0]) if rows else names)
     return JSONResponse({"object": "list", "data": rows})
-
-
-def _time(name: str, parse: Callable[[str], Any], text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise invalid_parameter(name, f"'{name}': {error}.") from None
 
 
 # Keys ---------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from fastapi import Request as HTTPRequest
 from llama_compat.errors import APIError, invalid_parameter
 from routing.auth import ADMIN
 from routing.observability.records.export import exported
+from routing.observability.records.reports import WrongFilter
 from routing.observability.records.search import (
     MOST_FOUND,
     Numbered,
-    WrongFilter,
     filter_of,
     later,
     newest,

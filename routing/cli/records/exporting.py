@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from routing.cli.commands import app
-from routing.cli.records.reading import OptionalSource, SinceOption, StorageOption, read, since_of
+from routing.cli.records.reading import OptionalSource, SinceOption, StorageOption, read, span_of
 from routing.cli.terminal import fail
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def export(
 
     if bodies and format is ExportFormat.csv:
         fail("Bodies are no table: leave --format csv out, and get JSON.")
-    from_then = since_of(since).time
+    from_then = span_of(since)[0].time
 
     async def write(recorded: Recorded) -> None:
         storage = recorded.storage

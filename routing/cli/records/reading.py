@@ -92,29 +92,14 @@ def dollars_text(dollars: float | None) -> str:
     return "<$0.0001" if 0 < dollars < 0.0001 else f"${dollars:,.{2 if dollars >= 100 else 4}f}"
 
 
-def since_of(text: str) -> Since:
-    """From when on; or what is wrong with that, and the end."""
-    from routing.observability.records.reports import parse_since
+def span_of(since: str, until: str | None = None) -> tuple[Since, Since | None]:
+    """From when on, and until when; or what is wrong with that, and the end."""
+    from routing.observability.records.reports import WrongFilter, parse_span
 
     try:
-        return parse_since(text)
-    except ValueError as error:
-        fail(f"--since: {error}")
-
-
-def until_of(text: str | None, since: Since) -> Since | None:
-    """Until when; or what is wrong with that, and the end."""
-    from routing.observability.records.reports import parse_until
-
-    if text is None:
-        return None
-    try:
-        until = parse_until(text)
-    except ValueError as error:
-        fail(f"--until: {error}")
-    if until.time <= since.time:
-        fail(f"--until {text} is before --since: nothing lies between.")
-    return until
+        return parse_span(since, until)
+    except WrongFilter as wrong:
+        fail(f"--{wrong.name}: {wrong}")
 
 
 def read(

@@ -75,6 +75,7 @@ def requests(
     from contextlib import suppress
 
     from routing.observability.records import search
+    from routing.observability.records.reports import WrongFilter
 
     if context.invoked_subcommand is not None:
         return
@@ -93,7 +94,7 @@ def requests(
                 error=error,
                 text=text,
             )
-        except search.WrongFilter as wrong:
+        except WrongFilter as wrong:
             fail(f"--{wrong.name}: {wrong}")
 
     chosen_of({})  # what is said wrongly is said before anything is opened

@@ -18,8 +18,7 @@ from routing.cli.records.reading import (
     UntilOption,
     dollars_text,
     read,
-    since_of,
-    until_of,
+    span_of,
 )
 from routing.cli.terminal import UNBOUNDED, console, fail, print_, table, width_of
 
@@ -65,8 +64,7 @@ def usage(
         fail("--json and --csv are two ways to show the same: leave one out.")
     names = _names(",".join(by or ["model"]))
     by_names: list[UseBy] = [name.value for name in names]
-    from_then = since_of(since)
-    until_then = until_of(until, from_then)
+    from_then, until_then = span_of(since, until)
 
     async def find(recorded: Recorded) -> tuple[Recorded, list[Use]]:
         keys = recorded.keys(key, team)

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
 
@@ -84,6 +84,22 @@ class Use(Struct):
         return None if self.unpriced and not self.cost else self.cost / NANO_DOLLARS
 
 
+Parsed = TypeVar("Parsed")
+
+
+class WrongFilter(ValueError):
+    """What somebody looks for is said wrongly.
+
+    Args:
+        name: of what: `since`, `until` or `status`.
+        message: what is wrong with it, to go on behind that name.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 def parse_since(text: str, now: float | None = None) -> Since:
     """`7d` (today and the six days before), `4w`, `12h`, `30m`, or a day such as `2026-03-01`.
 
@@ -113,6 +129,31 @@ def parse_until(text: str, now: float | None = None) -> Since:
     if _DAY.fullmatch(text):
         return Since(_midnight(text) + DAY_SECONDS, True)
     return parse_since(text, now)
+
+
+def parse_span(since: str, until: str | None) -> tuple[Since, Since | None]:
+    """From when on, and until when, by words; without an end up to now.
+
+    Raises:
+        WrongFilter: one of them can't be read, or there is nothing between them.
+    """
+    begin = parsed("since", parse_since, since)
+    end = parsed("until", parse_until, until) if until else None
+    if end is not None and end.time <= begin.time:
+        raise WrongFilter("until", f"{until} is before 'since': nothing lies between")
+    return begin, end
+
+
+def parsed(name: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
+    """What somebody says of `name`.
+
+    Raises:
+        WrongFilter: it can't be read.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise WrongFilter(name, str(error)) from None
 
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")

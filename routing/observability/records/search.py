@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from routing.access.keys.secret import PREFIX
 from routing.observability.records.bodies import read_headers
 from routing.observability.records.record import COLUMNS, Record
-from routing.observability.records.reports import parse_since, parse_until
+from routing.observability.records.reports import parse_span, parse_until, parsed
 from routing.storage.storage import Storage, small
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Principal
-
-Parsed = TypeVar("Parsed")
 
 MOST_FOUND = 1000
 """So many are found at a time at most."""
@@ -91,19 +89,6 @@ class RecordFilter(Struct, frozen=True):
     text: str | None = None
 
 
-class WrongFilter(ValueError):
-    """What somebody looks for is said wrongly.
-
-    Args:
-        name: of what: `since`, `until` or `status`.
-        message: what is wrong with it, to go on behind that name.
-    """
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
-
-
 def filter_of(
     principals: Mapping[str, Principal],
     *,
@@ -128,27 +113,21 @@ def filter_of(
     Raises:
         WrongFilter: one of them can't be read.
     """
-    from_then = None if not since else _parsed("since", parse_since, since).time
-    until_then = None if not until else _parsed("until", parse_until, until).time
-    if from_then is not None and until_then is not None and until_then <= from_then:
-        raise WrongFilter("until", f"{until} is before 'since': nothing lies between")
+    from_then, until_then = None, None
+    if since:
+        from_then, until_then = parse_span(since, until)
+    elif until:
+        until_then = parsed("until", parse_until, until)
     return RecordFilter(
-        since=from_then,
-        until=until_then,
+        since=None if from_then is None else from_then.time,
+        until=None if until_then is None else until_then.time,
         keys=key_ids(principals, keys, teams),
         model=model or None,
         provider=provider or None,
-        status=_parsed("status", parse_status, status) if status else None,
+        status=parsed("status", parse_status, status) if status else None,
         error=error or None,
         text=text or None,
     )
-
-
-def _parsed(name: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise WrongFilter(name, str(error)) from None
 
 
 class Numbered(Struct, frozen=True):

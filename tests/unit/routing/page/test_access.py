@@ -226,6 +226,7 @@ async def test_what_is_exported_computes_nothing_in_a_spreadsheet(tmp_path: Path
         ("by=colour", "by"),
         ("since=soon", "since"),
         ("until=never", "until"),
+        ("since=2026-03-02&until=2026-03-01", "until"),
         ("format=x", "format"),
     ],
 )

@@ -132,7 +132,7 @@ def test_no_requests(address: str) -> None:
         (("usage", "--by", "user"), "--by user: expected any of key, team, model, provider, day"),
         (("usage", "--json", "--csv"), "--json and --csv are two ways to show the same"),
         (("usage", "--until", "x"), "--until: 'x' is no time such as 7d"),
-        (("usage", "--since", "1d", "--until", "2d"), "--until 2d is before --since"),
+        (("usage", "--since", "1d", "--until", "2d"), "--until: 2d is before 'since'"),
         (("usage", "--since", "x"), "--since: 'x' is no time such as 7d"),
         (("export", "--since", "x"), "--since: 'x' is no time such as 7d"),
         (("usage", "--storage", "x"), "a storage is sqlite:PATH or postgres://"),
