@@ -10,7 +10,7 @@ it may be, or fails, is said and left out.
 
 - `cublas`: `torch.nn.functional.linear`, bfloat16
 - `scaled_mm`: `torch._scaled_mm` with a scale for each row and each output, both sides FP8; the
-  rows' quantisation is not in its time
+  rows' quantisation is not in its time, but in that of `rounded, scaled_mm`
 - `bf16 ...`, `fp8 ...`: `kernels.products.few_rows`, by how it cuts the work: `dot` or `sum`,
   outputs x inputs of a program, warps, stages, and between how many programs inputs are split
 
@@ -114,6 +114,8 @@ def ways(rows: int, outputs: int, inputs: int) -> Iterator[tuple[str, str, Produ
     yield "cublas", "cublas", lambda x, weight, scales: functional.linear(x, weight)
     for name, fast in (("scaled_mm", False), ("scaled_mm fast", True)):
         yield name, "scaled_mm", scaled_product(fast)
+    if rows > 16:
+        yield "rounded, scaled_mm fast", "scaled_mm", whole_product
     if rows > 64:
         return
     for kind in ("bf16", "fp8"):
@@ -140,6 +142,13 @@ def scaled_product(fast: bool) -> Product:
         )
 
     return multiply
+
+
+def whole_product(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """As a model's product in FP8 is of many rows."""
+    from providers.local.torch_engine.kernels.fp8 import many_rows
+
+    return many_rows(x, weight, scales)
 
 
 def few_rows_product(kind: str, tiling: Any) -> Product:

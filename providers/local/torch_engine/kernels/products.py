@@ -22,6 +22,12 @@ from providers.local.torch_engine.devices import processors
 WIDE = 16384
 """Outputs that make programs enough, each of several."""
 
+NARROW = 4096
+"""Outputs that make so few programs that each has half as many as else."""
+
+PROGRAMS_PER_PROCESSOR = {1: 4, 2: 1, 4: 1}
+"""How many are wanted, by a weight's bytes a number: one that widens FP8 waits for itself too."""
+
 MOST_ROWS = 64
 """More are as many products as there are weights to read, which is another kind of work."""
 
@@ -264,9 +270,8 @@ def few_rows(
         return out
     tiling = tiling or tiling_for(rows, outputs, inputs, weight.dtype)
     tiles = triton.cdiv(outputs, tiling.outputs)
-    splits = tiling.splits or splits_for(
-        tiles, triton.cdiv(inputs, tiling.inputs), processors(x.device)
-    )
+    wanted = PROGRAMS_PER_PROCESSOR[weight.itemsize] * processors(x.device)
+    splits = tiling.splits or splits_for(tiles, triton.cdiv(inputs, tiling.inputs), wanted)
     sums = out
     if splits > 1:
         sums = torch.empty(splits, rows, outputs, dtype=torch.float32, device=x.device)
@@ -320,15 +325,20 @@ def tiling_for(rows: int, outputs: int, inputs: int, dtype: torch.dtype) -> Tili
         return Tiling(True, 64, 128, stages=4)
     if rows == 1 or (rows == 2 and not is_wide):
         return Tiling(False, 4, 1024, splits=1, warps=2)
+    if rows > 32:
+        return Tiling(True, 128, 128, stages=4)
+    # Widened in registers, which instructions of four warps do not suit.
+    if rows <= 16 and outputs <= NARROW:
+        return Tiling(True, 32, 256, warps=2, stages=4)
     return Tiling(True, 64, 128, warps=2, stages=4)
 
 
-def splits_for(tiles: int, steps: int, processors: int) -> int:
-    """Between how many programs the inputs are split: so many that each processor has one at least.
+def splits_for(tiles: int, steps: int, programs: int) -> int:
+    """Between how many programs the inputs are split.
 
     Args:
         tiles: of outputs.
         steps: that a program would go through alone.
-        processors: of the device.
+        programs: how many are wanted in all.
     """
-    return max(1, min(-(-processors // tiles), steps // 4))
+    return max(1, min(round(programs / tiles), steps // 4))

@@ -57,6 +57,7 @@ class WeightCounts:
         side: in that of what each layer takes of a token, which stays too.
         tower: in what takes media, which does too.
         head: in what tells the tokens, where that is not the table of embeddings.
+        experts: in those that a router chooses from.
     """
 
     all: int
@@ -64,6 +65,7 @@ class WeightCounts:
     side: int = 0
     tower: int = 0
     head: int = 0
+    experts: int = 0
 
 
 TOWERS = (
@@ -243,6 +245,7 @@ def counts_of(numbers: Mapping[str, int]) -> WeightCounts:
         largest("embed_tokens_per_layer.weight"),
         sum(towers),
         largest("lm_head.weight"),
+        sum(count for name, count in numbers.items() if "experts" in name.split(".")),
     )
 
 
@@ -254,9 +257,10 @@ def weight_bytes(counts: WeightCounts, dtype: torch.dtype, quantization: str) ->
     plain = (counts.embedding + counts.side + counts.tower) * dtype.itemsize
     others = counts.all - counts.side - counts.tower
     if quantization == "fp8":
-        # The head stays too.
-        packed = others - counts.embedding - counts.head
-        return int(plain + counts.head * dtype.itemsize + packed * FP8_BYTES)
+        # The head and experts stay too.
+        left = counts.head + counts.experts
+        packed = others - counts.embedding - left
+        return int(plain + left * dtype.itemsize + packed * FP8_BYTES)
     if quantization == "int4":
         # The head, as large as the table, has 8 bits.
         layers = others - counts.embedding

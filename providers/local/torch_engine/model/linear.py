@@ -60,8 +60,9 @@ def plain(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
 
 
 def leaves(make: Make, weight: torch.Tensor) -> bool:
-    """Whether what `make` makes of such a weight is a `PlainLinear`."""
-    return make is plain and not _is_laid_out(weight)
+    """Whether `make` leaves such a weight of many experts as it is: where it makes a `PlainLinear`
+    of it, or FP8, in which kernels don't have experts."""
+    return make in (plain, fp8) and not _is_laid_out(weight)
 
 
 def _is_laid_out(weight: torch.Tensor) -> bool:

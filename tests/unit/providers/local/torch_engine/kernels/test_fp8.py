@@ -21,8 +21,10 @@ from providers.local.torch_engine.kernels.fp8 import (
 )
 from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
 from providers.local.torch_engine.loading import loader
+from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.model import linear
 from tests.unit.providers.local.engines import generate, running
+from tests.unit.providers.local.torch_engine.formats.checkpoints import Tensors, make_pair
 
 F8 = torch.float8_e4m3fn
 PROMPTS = [tuple(range(5, 5 + length)) for length in (3, 17, 90)]
@@ -63,6 +65,24 @@ def test_what_was_fp8_keeps_its_numbers(dtype: Any, scale_of: str) -> None:
     assert torch.equal(values.float(), stored.float() * times[:, None])
     assert times.max() > 1 or scale_of == "output"
     assert off(values.float() * scales[:, None], plain) < (1e-6 if dtype == torch.float32 else 1e-3)
+
+
+def test_a_model_in_fp8_has_the_numbers_of_its_files(tmp_path: Path) -> None:
+    stored: dict[str, Any] = {}
+
+    def quantize(name: str, weight: Any) -> tuple[Tensors, Any]:
+        scale = weight.abs().amax(1, keepdim=True) / 448
+        stored[name] = (weight / scale).to(F8)
+        parts = {f"{name}.weight": stored[name], f"{name}.weight_scale": scale}
+        return parts, stored[name].float() * scale
+
+    pair = make_pair(tmp_path, quantize, {"quant_method": "fbgemm_fp8"})
+    model = read_model(transformers.AutoModelForCausalLM, pair.quantized, dtype=torch.bfloat16)
+    layer = loader.decoder_of(model.eval(), linear.fp8, linear.plain).layers[1]
+    # Those of one tensor, whose outputs are in their order.
+    for name, product in (("self_attn.o_proj", layer.out), ("mlp.down_proj", layer.mlp.down)):
+        assert isinstance(product, FP8Linear)
+        assert torch.equal(product.weight.float(), stored[f"model.layers.1.{name}"].float())
 
 
 @pytest.mark.parametrize("size", [16, 100, 5000])
@@ -144,7 +164,7 @@ async def test_a_model_says_what_its_widened_self_says(device: Any, folder: Path
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("rows", [1, 8, 64, 65, 300, 2048])
+@pytest.mark.parametrize("rows", [1, 2, 8, 32, 33, 300, 2048])
 @pytest.mark.parametrize(
     ("outputs", "inputs"), [(6144, 4096), (4096, 14336), (28672, 4096), (3072, 1024)]
 )

@@ -95,12 +95,14 @@ def test_tables_of_embeddings_stay_as_they_are() -> None:
     assert weight_bytes(counts, torch.float32, "none") == 1024 * 4
 
 
-def test_in_fp8_the_head_stays_as_it_is() -> None:
+def test_in_fp8_the_head_and_experts_stay_as_they_are() -> None:
     numbers = {"embed_tokens.weight": 64, "up_proj.weight": 10240}
     tied = weight_bytes(counts_of(numbers), torch.bfloat16, "fp8")
     assert tied == int(64 * 2 + 10240 * FP8_BYTES)
     apart = weight_bytes(counts_of({**numbers, "lm_head.weight": 64}), torch.bfloat16, "fp8")
     assert apart == tied + 64 * 2
+    experts = {**numbers, "model.layers.0.mlp.experts.7.up_proj.weight": 128}
+    assert weight_bytes(counts_of(experts), torch.bfloat16, "fp8") == tied + 128 * 2
 
 
 def test_a_cache_in_fp8_takes_half_of_one_in_bfloat16(folder: Path) -> None:

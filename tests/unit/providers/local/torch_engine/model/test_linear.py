@@ -144,6 +144,11 @@ def test_auto_does_with_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
     assert engine.loaded.kernels == "sdpa"
 
 
+def test_experts_stay_as_they_are_where_the_others_are_fp8() -> None:
+    assert linear.leaves(linear.fp8, torch.zeros(4, 16, 16, dtype=torch.bfloat16))
+    assert not linear.leaves(linear.int8, torch.zeros(4, 16, 16, dtype=torch.bfloat16))
+
+
 GPU = torch.device("cuda")
 
 
