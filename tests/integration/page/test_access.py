@@ -53,8 +53,8 @@ def audit(page: Page, rules: Sequence[str] = ()) -> None:
 def look(
     page: Page, name: str, widths: Sequence[int] = WIDTHS, schemes: Sequence[Scheme] = SCHEMES
 ) -> None:
-    """Keep how it looks, if that is asked for, and hold it to fitting into the window and to what can
-    be read.
+    """Keep how it looks, if asked to, and hold it to fitting into the window and to what can be
+    read.
 
     One visit is enough for all: that the window and its colours are others is for the stylesheet
     alone, but for which panels are open at first. Of the schemes after the first, colours are all
