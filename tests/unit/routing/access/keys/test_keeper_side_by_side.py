@@ -40,7 +40,7 @@ class Gateway:
         self._process: Forked | subprocess.Popen[bytes]
         if sys.platform == "linux":
             command = ["changing", address]
-            files = {"output": says, "errors": 2, "input": reads}
+            files: dict[str, Any] = {"output": says, "errors": 2, "input": reads}
             self._process = Forked(command, env=os.environ, parent=CHANGING, **files)
         else:
             command = [sys.executable, "-m", CHANGING, address]
