@@ -30,6 +30,7 @@ from tests.unit.providers.local.engines import (
     BEYOND,
     FURTHER,
     GREEDY,
+    STOP_TOKENS,
     UNUSUAL,
     generate,
     make_architecture,
@@ -131,6 +132,22 @@ async def test_after_preemption(folder: Path, expected: list[list[int]], kernels
 def kv_bytes(folder: Path, blocks: int) -> float:
     config = transformers.AutoConfig.from_pretrained(folder)
     return float(blocks * 16 * cache_shape(config, torch.float32).bytes_per_token)
+
+
+def test_a_wrong_guess_of_what_transformers_says_changes_nothing(folder: Path) -> None:
+    """What engines say is compared with that."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompts = PROMPTS[4:8]
+    right = [replies_of(model, [each], 8)[0] for each in prompts]
+    assert replies_of(model, prompts, 8) == replies_of(model, prompts, 8, right) == right
+    for wrong in (
+        [[*each[:-1], each[-1] + 1] for each in right],
+        [[each[0] + 1, *each[1:]] for each in right],
+        [each[:-1] for each in right],
+        [[*each, 7] for each in right],
+        [[*each[:3], STOP_TOKENS[1]] for each in right],
+    ):
+        assert replies_of(model, prompts, 8, wrong) == right
 
 
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL, *BEYOND])
