@@ -288,7 +288,7 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The schema behind `/docs`, the plain endpoints included; built when first asked for.
 
-        Takes a second or two that first time.
+        Takes seconds the first time in a process.
         """
         if self.openapi_schema is None:
             schema = add_operations(super().openapi(), PREFIXES)

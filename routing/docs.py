@@ -12,9 +12,11 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Required, get_type_hints
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter
@@ -69,19 +71,14 @@ def add_docs(app: FastAPI) -> None:
 def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str, Any]:
     """The OpenAPI document `schema` with the OpenAI operations added under each of `prefixes`.
 
-    Costs about a second the first time; call it off the event loop.
+    Costs about a second the first time in a process; call it off the event loop.
     """
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"bearer": []}, {}]
-    operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
-    _make_forms(operations)
-    # OpenAI's types know the numbers alone; its clients ask for base64.
-    numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
-    schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
-        "anyOf": [numbers, {"type": "string", "format": "byte"}]
-    }
+    operations, described = msgspec.json.decode(_openai())
+    schemas.update(described)
     for prefix in prefixes:
         for path, operation in operations.items():
             schema["paths"][prefix + path] = {
@@ -93,6 +90,21 @@ def add_operations(schema: dict[str, Any], prefixes: Iterable[str]) -> dict[str,
     # Two prefixes have the same objects; each is renamed once.
     share(schema, schemas)
     return schema
+
+
+@cache
+def _openai() -> bytes:
+    """The OpenAI operations by path, and the schemas by name that they refer to, as JSON: what a
+    document is made of is its own."""
+    schemas: dict[str, Any] = {}
+    operations = {path: _operation(path, *row, schemas) for path, row in _types().items()}
+    _make_forms(operations)
+    # OpenAI's types know the numbers alone; its clients ask for base64.
+    numbers = schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"]
+    schemas["EmbeddingsResponse.Embedding"]["properties"]["embedding"] = {
+        "anyOf": [numbers, {"type": "string", "format": "byte"}]
+    }
+    return msgspec.json.encode((operations, schemas))
 
 
 def _make_forms(operations: Mapping[str, dict[str, Any]]) -> None:

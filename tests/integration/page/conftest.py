@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 ARTIFACTS = Path(__file__).parents[3] / ".artifacts" / "page"
 """Where screenshots are left; git ignores it."""
+
+KEEPS_SHOTS = "PAGE_SHOTS" in os.environ
+"""Whether pages that are as they should be are kept too, for people to look at: no test does, and
+each takes a fifth of a second of CPU."""
 
 ADMIN_KEY, API_KEY = "the-admin-key", "sk-of-the-page"
 
@@ -148,9 +154,11 @@ def watched(tab: Page) -> Iterator[Page]:
 
 @pytest.fixture
 def shot(page: Page) -> Callable[[str], None]:
-    """Keeps how the page looks, by a name."""
+    """Keeps how the page looks, by a name, if that is asked for."""
+    return partial(keep, page)
 
-    def take(name: str) -> None:
+
+def keep(page: Page, name: str) -> None:
+    """Keep how the page looks, by a name, if that is asked for."""
+    if KEEPS_SHOTS:
         page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
-
-    return take

@@ -13,7 +13,7 @@ from tests.integration import wire
 from tests.integration.chat_vendor import will_say
 from tests.integration.native_vendor import NativeVendor
 from tests.integration.page.chromium import needs_chromium
-from tests.integration.page.conftest import ADMIN_KEY, API_KEY, ARTIFACTS, watched
+from tests.integration.page.conftest import ADMIN_KEY, API_KEY, keep, watched
 from tests.integration.page.test_chatting import REPLY
 from tests.integration.page.test_playground import TOOLS, answer, expect, say
 from tests.integration.server_process import ServerProcess
@@ -53,7 +53,8 @@ def audit(page: Page, rules: Sequence[str] = ()) -> None:
 def look(
     page: Page, name: str, widths: Sequence[int] = WIDTHS, schemes: Sequence[Scheme] = SCHEMES
 ) -> None:
-    """Keep how it looks, and hold it to fitting into the window and to what can be read.
+    """Keep how it looks, if asked to, and hold it to fitting into the window and to what can be
+    read.
 
     One visit is enough for all: that the window and its colours are others is for the stylesheet
     alone, but for which panels are open at first. Of the schemes after the first, colours are all
@@ -65,7 +66,7 @@ def look(
             page.emulate_media(color_scheme=scheme)
             ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
             assert ground == GROUND[scheme]
-            page.screenshot(path=ARTIFACTS / f"{name}-{width}-{scheme}.png", full_page=True)
+            keep(page, f"{name}-{width}-{scheme}")
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width
             audit(page, OF_COLOURS if scheme != schemes[0] else ())
 

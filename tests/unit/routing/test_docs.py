@@ -59,6 +59,15 @@ def test_every_operation_is_there_under_both_prefixes() -> None:
     )
 
 
+def test_a_document_is_its_own() -> None:
+    """What is made for one application is not changed by what becomes of that of another."""
+    one, other = (add_operations({"paths": {}}, ("/v1",)) for _ in range(2))
+    assert one == other
+    one["paths"]["/v1/chat/completions"]["post"]["responses"]["default"] = "an error"
+    one["components"]["schemas"]["ChatCompletionsRequest"]["properties"].clear()
+    assert other == add_operations({"paths": {}}, ("/v1",)) != one
+
+
 def test_every_reference_leads_somewhere() -> None:
     found = references(schema())
     assert found

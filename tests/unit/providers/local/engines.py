@@ -377,26 +377,76 @@ STOP_TOKENS = [0, 2]
 """The tiny vocabulary's `<|endoftext|>` and `<|im_end|>`."""
 
 
-def reference(folder: Path, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
-    """What transformers' own `generate` makes of each prompt, greedily, in float32."""
+def reference(
+    folder: Path,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    guesses: Sequence[Sequence[int]] = (),
+) -> list[list[int]]:
+    """What transformers' own `generate` makes of each prompt, greedily, in float32.
+
+    Args:
+        folder: the model's.
+        prompts: tokens.
+        max_tokens: how long a reply may be.
+        guesses: what each reply may be. One that is right is found to be so in one step, and what
+            is wrong changes nothing. Without them they are those of all prompts in one batch.
+    """
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return replies_of(model, prompts, max_tokens)
+    return replies_of(model, prompts, max_tokens, guesses)
 
 
-def replies_of(model: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+def replies_of(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    guesses: Sequence[Sequence[int]] = (),
+) -> list[list[int]]:
     """As `reference`, of a model that is loaded."""
-    made = []
-    for prompt in prompts:
-        ids = torch.tensor([list(prompt)])
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_tokens,
-            do_sample=False,
-            eos_token_id=STOP_TOKENS,
-        )
-        made.append(output[0, ids.shape[1] :].tolist())
-    return made
+    if len(prompts) == 1 and not guesses:
+        return _generated(model, prompts, max_tokens)
+    guesses = guesses or _generated(model, prompts, max_tokens)
+    return [
+        list(guess)
+        if _is_greedy(model, prompt, guess, max_tokens)
+        else _generated(model, [prompt], max_tokens)[0]
+        for prompt, guess in zip(prompts, guesses, strict=True)
+    ]
+
+
+def _generated(model: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """What `generate` makes of them in one batch, where not each model minds the padding."""
+    longest = max(map(len, prompts))
+    padded = [[STOP_TOKENS[0]] * (longest - len(each)) + list(each) for each in prompts]
+    mask = [[0] * (longest - len(each)) + [1] * len(each) for each in prompts]
+    output = model.generate(
+        torch.tensor(padded),
+        attention_mask=torch.tensor(mask),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        eos_token_id=STOP_TOKENS,
+        pad_token_id=STOP_TOKENS[0],
+    )
+    return [_up_to_its_end(row) for row in output[:, longest:].tolist()]
+
+
+def _up_to_its_end(reply: list[int]) -> list[int]:
+    ends = (place for place, token in enumerate(reply) if token in STOP_TOKENS)
+    return reply[: next(ends, len(reply)) + 1]
+
+
+def _is_greedy(model: Any, prompt: Sequence[int], reply: Sequence[int], max_tokens: int) -> bool:
+    """Whether each token of `reply` is the likeliest after those before it, and it ends where
+    `generate` would."""
+    *others, last = reply
+    if any(each in STOP_TOKENS for each in others):
+        return False
+    if len(reply) != max_tokens and (len(reply) > max_tokens or last not in STOP_TOKENS):
+        return False
+    ids = torch.tensor([[*prompt, *others]])
+    with torch.inference_mode():
+        logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 :]
+    return logits.argmax(-1).tolist() == list(reply)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -32,6 +32,7 @@ from tests.unit.providers.local.engines import (
     BEYOND,
     FURTHER,
     GREEDY,
+    STOP_TOKENS,
     UNUSUAL,
     generate,
     make_architecture,
@@ -135,6 +136,22 @@ def kv_bytes(folder: Path, blocks: int) -> float:
     return float(blocks * 16 * cache_shape(config, torch.float32).bytes_per_token)
 
 
+def test_a_wrong_guess_of_what_transformers_says_changes_nothing(folder: Path) -> None:
+    """What engines say is compared with that."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompts = PROMPTS[4:8]
+    right = [replies_of(model, [each], 8)[0] for each in prompts]
+    assert replies_of(model, prompts, 8) == replies_of(model, prompts, 8, right) == right
+    for wrong in (
+        [[*each[:-1], each[-1] + 1] for each in right],
+        [[each[0] + 1, *each[1:]] for each in right],
+        [each[:-1] for each in right],
+        [[*each, 7] for each in right],
+        [[*each[:3], STOP_TOKENS[1]] for each in right],
+    ):
+        assert replies_of(model, prompts, 8, wrong) == right
+
+
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *FURTHER, *UNUSUAL, *BEYOND])
 async def test_architectures(tmp_path: Path, name: str) -> None:
     """In steps of few tokens: cold, warm and together, with its logits; and preempted."""
@@ -142,7 +159,6 @@ async def test_architectures(tmp_path: Path, name: str) -> None:
     # Of 16, 40 and 90 tokens: as long as their windows with the reply, and longer before it.
     prompts = PROMPTS[6:19:6]
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    expected = replies_of(model, prompts, 20)
     with torch.inference_mode():
         logprobs = model(torch.tensor([prompts[2]])).logits[0].log_softmax(-1)
     options = {"max_step_tokens": 32}
@@ -158,6 +174,7 @@ async def test_architectures(tmp_path: Path, name: str) -> None:
     # As much as is told before it is loaded.
     shape = cache_shape(model.config.get_text_config(), torch.float32)
     assert block == 16 * shape.bytes_per_token
+    expected = replies_of(model, prompts, 20, [result.token_ids for result in cold])
     assert [result.token_ids for result in cold] == expected
     assert [result.token_ids for result in warm] == expected
     assert all(result.cached_tokens for result in warm[1:])

@@ -1,4 +1,5 @@
-"""A process that changes keys side by side with others: `python -m ... ADDRESS`.
+"""A process that changes keys side by side with others; its argument is the address of their
+storage. On Linux it is forked from one that has imported all of this.
 
 It says when it has the storage open, and then answers each line of JSON, a list of changes
 (`[key, members]` to change one, `[key, null]` to revoke it, `[null, members]` to make one), with a
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
 from llama_compat.distribution import KeyGrant
 from routing.access.keys.store import KEYS, KeyStore
 from routing.storage.storage import open_storage
+from tests.forked import become_what_is_asked_for
 
 
 async def _change(store: KeyStore, key: str | None, members: dict[str, Any] | None) -> str:
@@ -39,4 +42,8 @@ async def _main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))
+    if sys.platform != "linux":
+        asyncio.run(_main(sys.argv[1]))
+    elif not os.fork():  # as in `tests.forked`
+        become_what_is_asked_for(int(sys.argv[1]))
+        asyncio.run(_main(sys.argv[1]))

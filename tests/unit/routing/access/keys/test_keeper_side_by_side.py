@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,8 +19,11 @@ from routing.access.keys.keeper import Keeper
 from routing.access.keys.store import KEYS, KeyStore
 from routing.access.limits.memory import MemoryCounters
 from routing.storage.storage import open_storage
+from tests.forked import Forked
 
 pytestmark = pytest.mark.server
+
+CHANGING = "tests.unit.routing.access.keys.changing"
 
 CHANGES = 24
 ROUNDS = 6
@@ -29,37 +34,45 @@ GRANT = KeyGrant(name="n")
 class Gateway:
     """A process that changes keys; see `changing`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, address: str) -> None:
+        (reads, asks), (hears, says) = os.pipe(), os.pipe()
+        self._asked, self._said = open(asks, "wb"), open(hears, "rb")  # noqa: SIM115
+        self._process: Forked | subprocess.Popen[bytes]
+        if sys.platform == "linux":
+            command = ["changing", address]
+            files: dict[str, Any] = {"output": says, "errors": 2, "input": reads}
+            self._process = Forked(command, env=os.environ, parent=CHANGING, **files)
+        else:
+            command = [sys.executable, "-m", CHANGING, address]
+            self._process = subprocess.Popen(command, stdin=reads, stdout=says)
+        os.close(reads)
+        os.close(says)
 
     async def make(self, changes: list[Any]) -> list[str]:
         """Make changes side by side; the ids of their keys."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(changes).encode() + b"\n")
+        self._asked.write(json.dumps(changes).encode() + b"\n")
+        self._asked.flush()
         ids: list[str] = json.loads(await self.line())
         return ids
 
     async def line(self) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.readline()
+        return await asyncio.to_thread(self._said.readline)
+
+    def end(self) -> None:
+        """It ends when nobody asks it any more."""
+        self._asked.close()
+        self._process.wait()
+        self._said.close()
 
 
 @asynccontextmanager
 async def gateway(address: str) -> AsyncIterator[Gateway]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.unit.routing.access.keys.changing", address),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    process = Gateway(address)
     try:
-        found = Gateway(process)
-        assert await found.line() == b"ready\n"
-        yield found
+        assert await process.line() == b"ready\n"
+        yield process
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
+        await asyncio.to_thread(process.end)
 
 
 @pytest.fixture
