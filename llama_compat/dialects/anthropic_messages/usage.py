@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.counts import count, members
-from llama_compat.types import StopReason, Usage
+from llama_compat.types import StopReason, Units, Usage
 
 PAUSED = "pause_turn"
 """Why a message ended that goes on where it is sent back."""
@@ -31,6 +31,9 @@ TIERS = {"standard": "default", "priority": "priority"}
 """OpenAI's word for the tier in which Anthropic served; it has none for a batch."""
 
 _ANSWERED_TIERS = {word: tier for tier, word in TIERS.items()}
+
+_SERVER_TOOLS, _SEARCHES = "server_tool_use", "web_search_requests"
+"""Where it is told how often the vendor has searched the web, which is paid for by itself."""
 
 _RENDERED = {
     StopReason.out_of_tokens: "max_tokens",
@@ -62,6 +65,9 @@ def render_usage(usage: Usage, service_tier: str | None = None) -> dict[str, Any
     rendered["output_tokens"] = usage.completion_tokens
     if usage.reasoning_tokens is not None:
         rendered["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    if usage.units is not None and usage.units.searches:
+        searches = int(usage.units.searches)
+        rendered[_SERVER_TOOLS] = {_SEARCHES: searches, "web_fetch_requests": 0}
     if service_tier in _ANSWERED_TIERS:
         rendered["service_tier"] = _ANSWERED_TIERS[service_tier]
     return rendered
@@ -88,12 +94,14 @@ class Counts:
         cached = _sum(paid, "cache_read_input_tokens")
         written = _sum(paid, "cache_creation_input_tokens")
         plain = _sum(paid, "input_tokens") or 0
+        searches = count(members(counts.get(_SERVER_TOOLS)).get(_SEARCHES))
         return Usage(
             prompt_tokens=plain + (written or 0) + (cached or 0),
             completion_tokens=_sum(paid, "output_tokens") or 0,
             cached_tokens=cached,
             reasoning_tokens=count(details.get("thinking_tokens")),
             cache_write_tokens=written,
+            units=Units(searches=searches) if searches else None,
         )
 
     @property
