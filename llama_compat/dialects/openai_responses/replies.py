@@ -121,7 +121,7 @@ def _parse_citation(annotation: Mapping[str, Any], text: str) -> Citation | None
     start, end, url = (annotation.get(each) for each in ("start_index", "end_index", "url"))
     if annotation.get("type") != "url_citation" or not isinstance(url, str):
         return None
-    if not (isinstance(start, int) and isinstance(end, int) and 0 <= start):
+    if not (isinstance(start, int) and isinstance(end, int) and start >= 0):
         return None
     end = min(end, len(text))
     source = WebSource(url, str(annotation.get("title") or ""))

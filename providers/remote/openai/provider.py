@@ -29,6 +29,7 @@ from llama_compat.dialects.rerank.requests import render_request as render_reran
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -227,9 +228,15 @@ class RemoteOpenAIProvider(
         if not in_chats(request.model):
             return self._has_search("responses") and in_responses(tool, request)
         alike = WebSearchTool(tool.name, location=tool.location, context_size=tool.context_size)
-        return (
-            self._has_search("chat") and tool == alike and request.has_one_hosted_tool_alone
-        )
+        return self._has_search("chat") and tool == alike and request.has_one_hosted_tool_alone
+
+    def searches_elsewhere(self, call: Call, model: str) -> bool:
+        """In chats, for all models but those that search there."""
+        if call.operation.name != "chat" or not has_search_options(call.fields):
+            return False
+        is_vendors = self.config.base_url == self.vendor.base_url
+        known = WEB_SEARCH in self.vendor.hosted_tools.get("chat", _NONE)
+        return (self._has_search("responses") or (is_vendors and known)) and not in_chats(model)
 
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)

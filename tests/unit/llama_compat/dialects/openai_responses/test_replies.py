@@ -241,10 +241,7 @@ PIECES = [
     {"type": "response.output_text.annotation.added", "output_index": 1, "annotation": CITED},
     {"type": "response.content_part.done", "output_index": 1, "part": text(TEXT, CITED)},
     {"type": "response.content_part.added", "output_index": 1, "part": {"type": "refusal"}},
-    *(
-        {"type": "response.refusal.delta", "output_index": 1, "delta": each}
-        for each in ("N", "o.")
-    ),
+    *({"type": "response.refusal.delta", "output_index": 1, "delta": each} for each in ("N", "o.")),
     {
         "type": "response.content_part.done",
         "output_index": 1,

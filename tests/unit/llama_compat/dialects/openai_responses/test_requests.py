@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from openai.types.responses import response_create_params
-from pydantic import ConfigDict, TypeAdapter, with_config
 
 from llama_compat.dialects.openai_responses.requests import has_words_for, render_request
 from llama_compat.hosted.vocabulary import UserLocation, WebSearchTool
@@ -31,10 +29,8 @@ from llama_compat.types import (
     TopPSamplingStrategy,
     UserMessage,
 )
+from tests.sdk_responses import check_request
 
-_PARAMS: TypeAdapter[Any] = TypeAdapter(
-    with_config(ConfigDict(extra="forbid"))(response_create_params.ResponseCreateParamsStreaming)
-)
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 SEARCH = WebSearchTool("web_search")
 
@@ -47,7 +43,7 @@ def asked(*messages: Any, **more: Any) -> ChatCompletionRequest:
 def rendered(request: ChatCompletionRequest) -> dict[str, Any]:
     assert has_words_for(request)
     body = render_request(request)
-    _PARAMS.validate_python({"stream": True, **body})
+    check_request(body)
     return body
 
 
@@ -144,7 +140,12 @@ def test_how_tokens_are_chosen_and_what_the_text_is_to_be() -> None:
     )
     assert (body["temperature"], body["top_p"], body["max_output_tokens"]) == (0.5, 0.9, 100)
     assert body["text"] == {
-        "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True},
+        "format": {
+            "type": "json_schema",
+            "name": "n",
+            "schema": {"type": "object"},
+            "strict": True,
+        },
         "verbosity": "low",
     }
     assert body["reasoning"] == {"effort": "high"}
