@@ -32,9 +32,6 @@ TIERS = {"standard": "default", "priority": "priority"}
 
 _ANSWERED_TIERS = {word: tier for tier, word in TIERS.items()}
 
-_SERVER_TOOLS, _SEARCHES = "server_tool_use", "web_search_requests"
-"""Where it is told how often the vendor has searched the web, which is paid for by itself."""
-
 _RENDERED = {
     StopReason.out_of_tokens: "max_tokens",
     StopReason.content_filter: "refusal",
@@ -65,9 +62,6 @@ def render_usage(usage: Usage, service_tier: str | None = None) -> dict[str, Any
     rendered["output_tokens"] = usage.completion_tokens
     if usage.reasoning_tokens is not None:
         rendered["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    if usage.units is not None and usage.units.searches:
-        searches = int(usage.units.searches)
-        rendered[_SERVER_TOOLS] = {_SEARCHES: searches, "web_fetch_requests": 0}
     if service_tier in _ANSWERED_TIERS:
         rendered["service_tier"] = _ANSWERED_TIERS[service_tier]
     return rendered
@@ -94,7 +88,7 @@ class Counts:
         cached = _sum(paid, "cache_read_input_tokens")
         written = _sum(paid, "cache_creation_input_tokens")
         plain = _sum(paid, "input_tokens") or 0
-        searches = count(members(counts.get(_SERVER_TOOLS)).get(_SEARCHES))
+        searches = count(members(counts.get("server_tool_use")).get("web_search_requests"))
         return Usage(
             prompt_tokens=plain + (written or 0) + (cached or 0),
             completion_tokens=_sum(paid, "output_tokens") or 0,
