@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,9 @@ from llama_compat.dialects.openai_responses.output.response_object import (
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.types import Usage
 from tests import sdk_anthropic, sdk_gemini, sdk_responses
+from tests.integration import wire
 from tests.integration.server_process import ServerProcess, running, write_template
+from tests.integration.test_media import Gateway
 from tests.local_server import Handler, send, serving
 
 URL = "https://rivers.example/nile"
@@ -61,7 +64,11 @@ def claude(body: dict[str, Any]) -> dict[str, Any]:
         result,
         {"type": "text", "text": SAID, "citations": [cited]},
     ]
-    usage = {"input_tokens": 7, "output_tokens": 9}
+    usage = {
+        "input_tokens": 7,
+        "output_tokens": 9,
+        "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
+    }
     return {
         "id": "msg_1",
         "type": "message",
@@ -275,17 +282,23 @@ def vendors() -> Vendors:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without-ours", "beside-ours"])
-def server(
+def gateway(
     request: pytest.FixtureRequest, vendors: Vendors, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("web")
     (folder / "nile.txt").write_text("Ours\nhttps://ours.example\nnile length\n")
     tools = {"web_search": {"backend": "files", "folder": str(folder)}}
+    kept = tmp_path_factory.mktemp("records") / "operations.sqlite"
+    price = {"input": 1, "output": 2, "thousand_searches": 10}
     own = {"api_key": "k", "hosted_tools": ["web_search"]}
     with serving(vendors) as url:
         template = write_template(
             tmp_path_factory.mktemp("server") / "search.yaml",
-            server={"tools": tools} if request.param else {},
+            server={
+                **({"tools": tools} if request.param else {}),
+                "storage": f"sqlite:{kept}",
+                "records": {},
+            },
             providers=[
                 {
                     "id": "anthropic",
@@ -309,20 +322,31 @@ def server(
                 },
             ],
             models=[
-                {"id": "claude", "provider": "anthropic", "provider_model": "claude-sonnet-4-5"},
-                {"id": "pausing", "provider": "anthropic"},
-                {"id": "gemini", "provider": "gemini", "provider_model": "gemini-2.5-flash"},
-                {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
                 {
-                    "id": "gpt-5.5",
-                    "provider": "responses",
-                    "price": {"input": 1, "output": 2, "thousand_searches": 10},
+                    "id": "claude",
+                    "provider": "anthropic",
+                    "provider_model": "claude-sonnet-4-5",
+                    "price": price,
                 },
+                {"id": "pausing", "provider": "anthropic"},
+                {
+                    "id": "gemini",
+                    "provider": "gemini",
+                    "provider_model": "gemini-2.5-flash",
+                    "price": price,
+                },
+                {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
+                {"id": "gpt-5.5", "provider": "responses", "price": price},
                 {"id": "failing", "provider": "responses"},
             ],
         )
         with running(template) as process:
-            yield process
+            yield Gateway(process, kept)
+
+
+@pytest.fixture
+def server(gateway: Gateway) -> ServerProcess:
+    return gateway.process
 
 
 @pytest.fixture
@@ -543,6 +567,46 @@ def test_what_a_response_can_not_be_told_is_searched_for_here(
     ((path, body),) = vendors.received[before:]
     assert path == "/v1/chat/completions"
     assert [each["function"]["name"] for each in body["tools"]] == ["web_search"]
+
+
+MESSAGES = [{"role": "user", "content": "How long is the Nile?"}]
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "responses": ("/v1/responses", {"input": "How long?", "tools": [{"type": "web_search"}]}),
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES, "web_search_options": {}}),
+    "messages": (
+        "/v1/messages",
+        {
+            "max_tokens": 100,
+            "messages": MESSAGES,
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+        },
+    ),
+    "gemini": (
+        "/v1beta/models/{model}:{method}",
+        {"contents": [{"parts": [{"text": "Hi"}]}], "tools": [{"googleSearch": {}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("model", ["claude", "gemini", "gpt-5.5"])
+@pytest.mark.parametrize("api", ASKED)
+@STREAMED
+def test_a_search_is_in_what_a_request_costs(
+    gateway: Gateway, api: str, model: str, stream: bool
+) -> None:
+    path, body = ASKED[api]
+    if api == "gemini":
+        method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        path = path.format(model=model, method=method)
+    else:
+        body = {"model": model, "stream": stream, **body}
+    name = f"cost-{uuid.uuid4().hex}"
+    reply = wire.request("POST", gateway.process.url + path, body, {"x-request-id": name})
+    assert reply.status == 200, reply.body
+    record = gateway.record(name)
+    tokens = record["input_tokens"] * 1000 + record["output_tokens"] * 2000
+    assert tokens > 0
+    assert record["cost"] == tokens + 10_000_000
 
 
 def test_what_a_vendor_can_not_be_told_is_searched_for_here(

@@ -149,7 +149,7 @@ def _has_call(items: Sequence[Mapping[str, Any]]) -> bool:
 
 def _stop_reason(response: Mapping[str, Any], *, called: bool) -> StopReason:
     if response.get("status") == "incomplete":
-        why = (response.get("incomplete_details") or {}).get("reason")
+        why = str((response.get("incomplete_details") or {}).get("reason"))
         return _CUT_SHORT.get(why, StopReason.out_of_tokens)
     return StopReason.end_of_message if called else StopReason.end_of_turn
 

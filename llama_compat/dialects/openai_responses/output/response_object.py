@@ -138,7 +138,7 @@ def is_search(item: Mapping[str, Any]) -> bool:
     is not paid for (https://developers.openai.com/api/docs/guides/tools-web-search, 2026-11-23)."""
     if item.get("type") != SEARCH_CALL:
         return False
-    return members(item.get("action")).get("type", "search") == "search"
+    return bool(members(item.get("action")).get("type", "search") == "search")
 
 
 def response_usage(response: Mapping[str, Any]) -> Usage | None:

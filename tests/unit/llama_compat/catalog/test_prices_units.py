@@ -90,9 +90,7 @@ def test_what_genai_prices_knows() -> None:
         ("google", "gemini-3-pro-preview", 14),
     ],
 )
-def test_what_genai_prices_knows_of_vendors_searches(
-    vendor: str, model: str, dollars: int
-) -> None:
+def test_what_genai_prices_knows_of_vendors_searches(vendor: str, model: str, dollars: int) -> None:
     """Beside the tokens, in batches as elsewhere."""
     for batch in (False, True):
         rates = known_rates(vendor, model, batch=batch)
