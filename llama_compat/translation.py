@@ -166,6 +166,11 @@ async def replayed(translation: Translation, call: Call, recording: Recording) -
     return await _rendered(translation, call, streams, recording.pays_each_choice, Fitted())
 
 
+def _adapted_tools(call: Call) -> Sequence[str]:
+    """What the model was told in another way of the tools that the server runs."""
+    return () if call.toolbox is None else call.toolbox.adapted
+
+
 async def _rendered(
     translation: Translation,
     call: Call,
@@ -185,7 +190,7 @@ async def _rendered(
             body,
             first=await until_content(body, lambda: generation.spoken),
             dropped=tuple(fitted.dropped) + generation.dropped,
-            adapted=tuple(fitted.adapted),
+            adapted=(*fitted.adapted, *_adapted_tools(call)),
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
             translation=translation,
@@ -198,7 +203,7 @@ async def _rendered(
         translation.render_reply(responses, generation.usage, labels),
         headers=JSON_HEADERS,
         dropped=tuple(fitted.dropped) + generation.dropped,
-        adapted=tuple(fitted.adapted),
+        adapted=(*fitted.adapted, *_adapted_tools(call)),
         read_usage=lambda: generation.usage,
         translation=translation,
     )

@@ -561,7 +561,8 @@ class Units(Struct, frozen=True):
     nobody says.
 
     Attributes:
-        searches: of rerank; one is a query with up to a hundred documents.
+        searches: of rerank, of which one is a query with up to a hundred documents; or of the web,
+            by the vendor itself.
         images: that were made.
         characters: that were spoken.
         seconds: of sound that was listened to.

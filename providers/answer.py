@@ -46,7 +46,7 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
 
 def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     operation = call.operation
-    if relays(provider, call):
+    if relays(provider, call, target):
         relayed = call if call.relayed is None else replace(call, fields=call.relayed)
         if target.fit is not None and target.fit.adapts_relayed:
             return _relay_fitted(provider, relayed, target, target.fit)
@@ -63,10 +63,12 @@ def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     return method(call, target)
 
 
-def relays(provider: Provider, call: Call) -> bool:
+def relays(provider: Provider, call: Call, target: Target) -> bool:
     """Whether `provider` gets `call` as it came, rather than put into the vocabulary."""
     wire = call.operation.name
     if not call.may_be_relayed or wire not in provider.relays:
+        return False
+    if provider.searches_elsewhere(call, target.model):
         return False
     # What the vendor does not run itself, or can't as it has not the files, is run here.
     toolbox = call.toolbox
@@ -88,7 +90,7 @@ async def _recollecting(
     rule = provider.reasoning_rule(target.model)
     recollection = recollection.at(rule, bound=form is not None and form.bound)
     turns, replies = call.operation.turns, call.operation.replies
-    if not relays(provider, call) or turns is None or replies is None:
+    if not relays(provider, call, target) or turns is None or replies is None:
         return await _answer(provider, replace(call, recollection=recollection), target)
     restored = await off_loop(call.size, turns.restore, call.fields, recollection)
     headers = dict(call.headers)

@@ -184,6 +184,11 @@ class Provider:
         itself, for calls that are relayed by `wire`."""
         return frozenset()
 
+    def searches_elsewhere(self, call: Call, model: str) -> bool:
+        """Whether the vendor does not search the web by the wire of `call`, which asks for that,
+        for `model` (the provider's name), although it has that wire."""
+        return False
+
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
         """Whether the vendor searches the web itself for `request`, which is put into the
         vocabulary, with all that `tool` says of where, for whom and how often."""

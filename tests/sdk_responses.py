@@ -8,10 +8,14 @@ from typing import Any
 
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response, ResponseStreamEvent, response_create_params
+from pydantic import ConfigDict, TypeAdapter, with_config
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+_REQUEST: TypeAdapter[Any] = TypeAdapter(
+    with_config(ConfigDict(extra="forbid"))(response_create_params.ResponseCreateParamsStreaming)
+)
 
 EVERY_KEY = frozenset(
     [
@@ -79,6 +83,12 @@ def _parse_event(block: bytes) -> dict[str, Any]:
     assert isinstance(event, dict)
     assert name == b"event: " + event["type"].encode()
     return event
+
+
+def check_request(body: dict[str, Any]) -> None:
+    """Assert that a request, whole or for a stream, has nothing in it but what the SDK's types
+    know."""
+    _REQUEST.validate_python({**body, "stream": True})
 
 
 def check_response(response: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         input, output, cached_input, cache_write: a million tokens each.
-        thousand_searches: of rerank.
+        thousand_searches: of rerank, or of the web, by the vendor.
         image: one that is made.
         million_characters: that are spoken.
         hour: of sound that is listened to.

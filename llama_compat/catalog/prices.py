@@ -240,12 +240,11 @@ def _priced(vendor: str, model: str, *, batch: bool = False) -> Rates | None:
     except (LookupError, ValueError):
         return None
     prices = {name: _rate(getattr(found, name, None)) for name in _LISTED}
-    units = _unit_rates(
-        **{
-            name: _one_of(_base(getattr(found, theirs, None)), number)
-            for name, theirs, number in _LISTED_UNITS
-        }
+    listed = (
+        (name, _one_of(_base(getattr(found, theirs, None)), number))
+        for name, theirs, number in _LISTED_UNITS
     )
+    units = _unit_rates(**{name: price for name, price in listed if price is not None})
     plain = prices["input_mtok"] or (Rate(0.0) if prices["output_mtok"] or units else None)
     if plain is None:
         return None  # it is paid by the request, or by what nobody counts here
@@ -259,6 +258,8 @@ def _priced(vendor: str, model: str, *, batch: bool = False) -> Rates | None:
 
 
 _LISTED_UNITS = (
+    ("searches", "rerank_searches_kcount", 1000),
+    ("searches", "web_searches_kcount", 1000),
     ("characters", "input_mchars", 1_000_000),
     ("seconds", "input_audio_hours", 3600),
     ("audio_tokens", "input_audio_mtok", 1_000_000),

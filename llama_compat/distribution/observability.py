@@ -120,7 +120,8 @@ class PriceSettings(OperationsSettings):
     """Input that was written to a cache; as other input by default."""
 
     thousand_searches: Annotated[float, Field(ge=0)] | None = None
-    """A thousand searches of rerank; one is a query with up to a hundred documents."""
+    """A thousand searches: of the web, by the vendor itself; or of rerank, where one is a query
+    with up to a hundred documents."""
 
     image: Annotated[float, Field(ge=0)] | None = None
     """One image that is made."""

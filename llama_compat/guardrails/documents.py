@@ -7,7 +7,7 @@ nobody here knows. Left out is what nobody reads as text: images, sound, and sea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llama_compat.dialects.anthropic_messages.seals import NOBODYS
@@ -93,6 +93,62 @@ def _mapped_object(value: dict[str, Any], place: Place, visit: Visit) -> dict[st
     if not same and kind == "thinking" and "signature" in value:
         changed["signature"] = NOBODYS  # it seals what was there
     return value if same else changed
+
+
+Join = Callable[[Place, Sequence[str]], Sequence[str]]
+"""Told of texts that are read as one, and of where they stand; what is to be there instead."""
+
+_APART = frozenset({"documents", "data", "results", "tools", "annotations", "citations"})
+"""Lists whose texts are not read as one."""
+
+
+def rejoined(value: Any, place: Place, join: Join, name: str = "") -> Any:
+    """`value` with what `join` makes of the texts that stand side by side in its lists, such as the
+    parts of a message; the same object where it changes none.
+
+    Args:
+        value: decoded from JSON.
+        place: of its texts, as for `mapped`.
+        join: told of the texts of each list that has several.
+        name: of the member that it is.
+    """
+    if isinstance(value, list):
+        items = [rejoined(each, place, join, name) for each in value]
+        if name not in _APART:
+            for is_thought in (False, True):
+                _rejoin(items, place, join, is_thought)
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    if isinstance(value, dict):
+        kind = value.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        if kind.endswith(_RESULTS) or value.get("role") in _RESULT_ROLES:
+            place = "tool_results"
+        changed = {
+            member: rejoined(each, _place_of(member, kind, place), join, member)
+            if isinstance(each, dict | list)
+            else each
+            for member, each in value.items()
+        }
+        same = all(changed[member] is each for member, each in value.items())
+        return value if same else changed
+    return value
+
+
+def _rejoin(items: list[Any], place: Place, join: Join, is_thought: bool) -> None:
+    at = [
+        index
+        for index, each in enumerate(items)
+        if isinstance(each, dict)
+        and isinstance(each.get("text"), str)
+        and bool(each.get("thought")) is is_thought
+    ]
+    if len(at) < 2:
+        return
+    texts = [items[index]["text"] for index in at]
+    for index, old, new in zip(at, texts, join(place, texts), strict=True):
+        if new != old:
+            items[index] = {**items[index], "text": new}
 
 
 def _place_of(member: str, kind: str, place: Place) -> Place:

@@ -10,6 +10,7 @@ from msgspec import structs
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.documents import mapped
 from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.guarded_text import seen_together
 from llama_compat.guardrails.settings import Place
 from llama_compat.hosted.vocabulary import HostedCall, Source
 from llama_compat.tools.calls import parse_tool_call
@@ -113,8 +114,8 @@ def _tool(tool: ToolDefinition, guard: Guard) -> ToolDefinition:
 
 def _message(message: Message, guard: Guard) -> Message:
     if isinstance(message, CompletionMessage):
-        parts = tuple(_part(each, guard) for each in message.parts)
-        return structs.replace(message, parts=parts)
+        parts = [_part(each, guard) for each in message.parts]
+        return structs.replace(message, parts=_together("input", parts, guard))
     place: Place = "tool_results" if isinstance(message, ToolResponseMessage) else "input"
     return structs.replace(message, content=_content(place, message.content, guard))
 
@@ -122,14 +123,26 @@ def _message(message: Message, guard: Guard) -> Message:
 def _content(place: Place, content: Content, guard: Guard) -> Content:
     if isinstance(content, str):
         return guard.text(place, content)
-    return tuple(
+    parts = [
         TextContent(guard.text(place, each.text))
         if isinstance(each, TextContent)
         else guard.shown_picture(each)
         if isinstance(each, ImageContent)
         else each
         for each in content
-    )
+    ]
+    return _together(place, parts, guard)
+
+
+def _together(place: Place, parts: list[Any], guard: Guard) -> tuple[Any, ...]:
+    """The parts of a message with what is shown of its texts together."""
+    at = [index for index, each in enumerate(parts) if isinstance(each, TextContent)]
+    if len(at) > 1:
+        texts = seen_together(guard, place, [parts[index].text for index in at])
+        for index, text in zip(at, texts, strict=True):
+            if text != parts[index].text:
+                parts[index] = TextContent(text)
+    return tuple(parts)
 
 
 def _part(part: Any, guard: Guard) -> Any:

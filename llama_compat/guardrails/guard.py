@@ -16,8 +16,8 @@ from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks, Sought
-from llama_compat.guardrails.documents import has_twins, is_text, mapped, said_in
-from llama_compat.guardrails.guarded_text import GuardedText, is_json
+from llama_compat.guardrails.documents import has_twins, is_text, mapped, rejoined, said_in
+from llama_compat.guardrails.guarded_text import GuardedText, is_json, seen_together
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.scanner import Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
@@ -145,8 +145,10 @@ class Guard:
 
     def has_nothing(self, place: Place, text: str) -> bool:
         """Whether there is nothing in a whole text, as far as that is quick to tell."""
-        if "\\" in text:
-            return False
+        return "\\" not in text and self.has_nothing_but_escapes(place, text)
+
+    def has_nothing_but_escapes(self, place: Place, text: str) -> bool:
+        """The same of one whose escapes, if it has any, are no more than what they look like."""
         for each in self.checks.sought(place):  # noqa: SIM110 - asked for every name and text
             if not each.search.has_nothing(text):
                 return False
@@ -352,11 +354,15 @@ class Guard:
             if name in _PROMPTS and not is_text(value):
                 self.undecided("input")
             new = mapped(value, "input", visit, name)
+            new = rejoined(new, "input", self._together, name)
             if new is not value or has_twins(bytes(raw), value):
                 changed[name] = to_raw(new)
         if renamed:
             return {renamed.get(name, name): changed.get(name, fields[name]) for name in fields}
         return {**fields, **changed} if changed else fields
+
+    def _together(self, place: Place, texts: Sequence[str]) -> Sequence[str]:
+        return seen_together(self, place, texts)
 
     def _word(self, place: Place, text: str) -> str:
         return self.text(place, text, is_said=False)
@@ -394,7 +400,9 @@ class Guard:
                 known[text] = shown
             return shown
 
-        return mapped(value, "output", visit)
+        shown = mapped(value, "output", visit)
+        # What an event repeats of several texts was looked through as they came.
+        return shown if known is not None else rejoined(shown, "output", self._together)
 
     async def look_through(self, error: APIError) -> None:
         """Make of an error what its client may have of it: vendors repeat in theirs what they were

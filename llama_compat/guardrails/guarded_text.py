@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from llama_compat.guardrails.asked.entities import EntityScanner
@@ -111,6 +112,50 @@ class GuardedText:
         if self._escapes is not None:
             text = escaped(text)
         return text if self._restorer is None else self._restorer.push(text)
+
+
+def seen_together(guard: Guard, place: Place, texts: Sequence[str]) -> list[str]:
+    """What is shown of texts that were looked through one by one, and are read as one: a value that
+    is cut over several of them is found where they are put together.
+
+    The word for one that is hidden stands where it begins, and in what is asked in place of each
+    text that had nothing else: not every vendor takes an empty one.
+
+    Args:
+        guard: of the request.
+        place: where they stand.
+        texts: they, in their order.
+
+    Raises:
+        Blocked: they may not be shown.
+    """
+    whole = "".join(texts)
+    if guard.has_nothing_but_escapes(place, whole):
+        return [*texts]
+    begins = [0, *accumulate(map(len, texts))]
+    hidden: list[tuple[int, int, str]] = []
+    try:
+        for watch in guard.watches(place):
+            for found in watch.search.find(whole, 0, len(whole)):
+                start, end = found.start, found.end
+                if not any(start < each < end for each in begins):
+                    continue  # It was found where it stands.
+                instead = watch.found(found.of, whole[start:end])
+                if watch.hides:
+                    hidden.append((start, end, instead))
+    except TooManyNearMisses:
+        guard.undecided(place, by_patterns=True)
+    shown = [*texts]
+    for start, end, instead in reversed(hidden):
+        for index in reversed(range(len(texts))):
+            begin, stop = max(start, begins[index]), min(end, begins[index + 1])
+            if begin >= stop:
+                continue
+            text, at = shown[index], begin - begins[index]
+            rest = text[:at], text[at + stop - begin :]
+            fills = place != "output" and not any(rest)
+            shown[index] = (instead if begin == start or fills else "").join(rest)
+    return shown
 
 
 def is_json(place: Place, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections import deque
 from contextlib import aclosing
 
 from msgspec import structs
@@ -14,7 +15,7 @@ from llama_compat.guardrails.asked.searches import Searched, VendorSearches
 from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.guardrails.guarded_text import GuardedText
+from llama_compat.guardrails.guarded_text import GuardedText, seen_together
 from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     ReasoningDelta,
@@ -65,7 +66,7 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
                     if is_end:
                         kept += await windows.rest()
                 if streams or is_end:
-                    ready, kept = kept, []
+                    ready, kept = kept if streams else _together(kept, guard), []
                     for each in ready:
                         yield each
         except Blocked:
@@ -76,6 +77,50 @@ async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
             raise
     for each in kept:
         yield each
+
+
+def _together(events: list[StreamEvent], guard: Guard) -> list[StreamEvent]:
+    """The events of a whole choice with what is shown of its texts together: many clients see them
+    as one.
+
+    Raises:
+        Blocked: they may not be shown.
+    """
+    # Texts in a row were looked through as one already.
+    rows: list[dict[int, str]] = []
+    is_open = False
+    for event in events:
+        if not isinstance(event, StreamProgress) or isinstance(event.delta, CitationDelta):
+            continue
+        if not isinstance(event.delta, TextDelta):
+            is_open = False
+            continue
+        if not is_open:
+            rows.append({})
+        is_open = True
+        rows[-1][event.part] = rows[-1].get(event.part, "") + event.delta.text
+    if len(rows) < 2:
+        return events
+    changed: dict[int, str] = {}
+    texts = ["".join(row.values()) for row in rows]
+    for row, old, new in zip(rows, texts, seen_together(guard, "output", texts), strict=True):
+        if new != old:
+            changed |= {**dict.fromkeys(row, ""), next(iter(row)): new}
+    return [new for event in events for new in _with_text(event, changed)] if changed else events
+
+
+def _with_text(event: StreamEvent, changed: dict[int, str]) -> list[StreamEvent]:
+    """What becomes of an event where the texts of these parts are others; each is said once."""
+    if not isinstance(event, StreamProgress) or event.part not in changed:
+        return [event]
+    if isinstance(event.delta, CitationDelta):
+        return []
+    if not isinstance(event.delta, TextDelta):
+        return [event]
+    text, changed[event.part] = changed[event.part], ""
+    if not text:
+        return []
+    return [structs.replace(event, delta=TextDelta(text), logprobs=None, token_ids=None)]
 
 
 class _Choice:
@@ -111,6 +156,9 @@ class _Choice:
                 structs.replace(event, delta=HostedCallDelta(seen)),
             ]
         if isinstance(delta, CitationDelta):
+            if self._words is not None and self._words.has_citation(event):
+                cited = self._cited(event, delta.citation)
+                return [each for one in cited for each in self._words.cited(one)]
             return [*self._end_of_words(), *self._cited(event, delta.citation)]
         if not isinstance(delta, _Words):
             return [*self._end_of_words(), event]
@@ -128,7 +176,7 @@ class _Choice:
             given = self._given[call.call_id] = text.push(call.arguments_json) + text.flush()
         return structs.replace(call, arguments_json=given)
 
-    def _cited(self, event: StreamProgress, citation: Citation) -> list[StreamEvent]:
+    def _cited(self, event: StreamProgress, citation: Citation) -> list[StreamProgress]:
         """A place in a text that the vendor names, where it still is that place."""
         if event.part in self._changed:
             return []
@@ -154,25 +202,28 @@ class _Choice:
         if words is None:
             return []
         rest = words.rest()
-        if words.has_changed:
-            self._changed.add(words.part)
+        self._changed |= words.changed
         return rest
 
 
 class _Part:
-    """One part of words: text, reasoning or a refusal.
+    """Words that are read as one: a part of reasoning or a refusal, or a text with those that
+    follow it, and with the places that are cited in them.
 
     What came with its tokens (probabilities and ids) is given when nothing is held back, and not at
     all where something else is shown than came, as it would tell what.
+
+    Attributes:
+        changed: the parts of which something else is shown than came.
     """
 
     def __init__(self, guard: Guard, first: StreamProgress) -> None:
         self._text = GuardedText(guard, "output", is_reply=True)
         self._last = first
-        self._came: list[str] = []
-        self._gave: list[str] = []
-        self.part = first.part
-        self.has_changed = False
+        self._waiting: deque[tuple[StreamProgress, int]] = deque()
+        self._held = ""  # what came and was not given, as long as it is given as it came
+        self._differs = False
+        self.changed: set[int] = set()
         self._logprobs: tuple[TokenLogProbs, ...] = ()
         self._token_ids: tuple[int, ...] = ()
 
@@ -182,51 +233,128 @@ class _Part:
         return self._text.room
 
     def goes_on_with(self, event: StreamProgress) -> bool:
-        return event.part == self._last.part and type(event.delta) is type(self._last.delta)
+        same_kind = type(event.delta) is type(self._last.delta)
+        return same_kind and (event.part == self._last.part or isinstance(event.delta, TextDelta))
+
+    def has_citation(self, event: StreamProgress) -> bool:
+        """Whether a place in it may be cited so."""
+        return isinstance(self._last.delta, TextDelta) and event.part == self._last.part
+
+    def cited(self, event: StreamProgress) -> list[StreamEvent]:
+        """A place is cited in what came, of which some may be held back."""
+        if self._held or self._differs:
+            self._waiting.append((event, 0))
+            return []
+        return [] if event.part in self.changed else [event]
 
     def shown(self, event: StreamProgress, delta: _Words) -> list[StreamEvent]:
         text = self._text.push(delta.text)
         if isinstance(delta, ReasoningDelta) and delta.signature:
             text += self._text.flush()
         self._last = event
-        if text == delta.text and not self._came and not self._text.holds:
+        waits = self._held or self._differs or self._text.holds
+        if text == delta.text and not waits:
             return [event]
-        self._came.append(delta.text)
+        self._held += delta.text
+        self._waiting.append((event, len(delta.text)))
         self._logprobs += event.logprobs or ()
         self._token_ids += event.token_ids or ()
         return self._given(text)
 
     def rest(self) -> list[StreamEvent]:
         text = self._text.flush()
-        return self._given(text) if text or self._came else []
+        return self._given(text) if text or self._waiting or self._differs else []
 
     def _given(self, text: str) -> list[StreamEvent]:
-        self._gave.append(text)
+        out = self._placed(text)
         logprobs: tuple[TokenLogProbs, ...] = ()
         token_ids: tuple[int, ...] = ()
         if not self._text.holds:
-            if "".join(self._came) == "".join(self._gave):
+            if self._held:  # nothing is shown in its place
+                self._differ()
+            out += self._places_behind()
+            if not self._differs:
                 logprobs, token_ids = self._logprobs, self._token_ids
-            else:
-                self.has_changed = True
-            self._came, self._gave = [], []
+            self._held, self._differs = "", False
             self._logprobs, self._token_ids = (), ()
         delta = self._last.delta
-        assert isinstance(delta, _Words)
-        changes: dict[str, object] = {"text": text}
+        changes: dict[str, object] = {}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
-        if is_sealed and self.has_changed:
-            changes |= {"signature": None, "sealed_by": ""}  # it seals what was there
-        if not (text or logprobs or is_sealed):
-            return []
-        return [
-            structs.replace(
+        if is_sealed and self.changed:
+            changes = {"signature": None, "sealed_by": ""}  # it seals what was there
+        if logprobs or is_sealed:
+            # They are the last event's, as the client gets it.
+            at = len(out) - 1
+            while at >= 0 and isinstance(out[at].delta, CitationDelta):
+                at -= 1
+            if at < 0:
+                out.insert(0, _saying(self._last, ""))
+                at = 0
+            out[at] = structs.replace(
                 self._last,
-                delta=structs.replace(delta, **changes),
+                part=out[at].part,
+                delta=structs.replace(delta, text=_said(out[at]), **changes),
                 logprobs=logprobs or None,
                 token_ids=token_ids or None,
             )
-        ]
+        return [*out]
+
+    def _placed(self, text: str) -> list[StreamProgress]:
+        """The events that give `text`, each in the part that it came in; where it is another, in
+        the last one that came."""
+        out: list[StreamProgress] = []
+        if self._differs or not self._held.startswith(text):
+            self._differ()
+            return [_saying(self._last, text)] if text else []
+        self._held = self._held[len(text) :]
+        while text and self._waiting:
+            event, size = self._waiting.popleft()
+            if isinstance(event.delta, CitationDelta):
+                out += self._place(event)
+                continue
+            piece, text = text[:size], text[size:]
+            if piece and out and out[-1].part == event.part and _says(out[-1]):
+                out[-1] = _saying(event, _said(out[-1]) + piece)
+            elif piece:
+                out.append(_saying(event, piece))
+            if len(piece) < size:
+                self._waiting.appendleft((event, size - len(piece)))
+        return [*out, *self._places_behind()]
+
+    def _places_behind(self) -> list[StreamProgress]:
+        """The citations of what has been given."""
+        out: list[StreamProgress] = []
+        while self._waiting and not self._waiting[0][1]:
+            event, _ = self._waiting.popleft()
+            if isinstance(event.delta, CitationDelta):
+                out += self._place(event)
+        return out
+
+    def _place(self, event: StreamProgress) -> list[StreamProgress]:
+        return [] if event.part in self.changed else [event]
+
+    def _differ(self) -> None:
+        self._differs = True
+        self._held = ""
+        self.changed |= {event.part for event, _ in self._waiting} | {self._last.part}
+        self._waiting.clear()
+
+
+def _says(event: StreamProgress) -> bool:
+    return isinstance(event.delta, _Words)
+
+
+def _said(event: StreamProgress) -> str:
+    assert isinstance(event.delta, _Words)
+    return event.delta.text
+
+
+def _saying(event: StreamProgress, text: str) -> StreamProgress:
+    """`event` with another text, and nothing of its tokens."""
+    assert isinstance(event.delta, _Words)
+    return structs.replace(
+        event, delta=structs.replace(event.delta, text=text), logprobs=None, token_ids=None
+    )
 
 
 class _Call:

@@ -119,6 +119,11 @@ class HostedToolbox(Protocol):
         ...
 
     @property
+    def adapted(self) -> Sequence[str]:
+        """What the models were told in another way of the tools that were opened, by name."""
+        ...
+
+    @property
     def parts(self) -> list[ReplyPart]:
         """What was done so far; the loop adds to it as it goes."""
         ...

@@ -15,7 +15,9 @@ from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, kind_of
 from llama_compat.wire.json_depth import MAX_DEPTH
 from llama_compat.wire.json_fields import from_raw
 
-MEMBERS: Mapping[str, str] = {"web_search_options": "web_search", "mcp_servers": "mcp"}
+_SEARCH_OPTIONS = "web_search_options"
+
+MEMBERS: Mapping[str, str] = {_SEARCH_OPTIONS: "web_search", "mcp_servers": "mcp"}
 """The members of requests, besides `tools`, that ask for one, and its kind."""
 
 _NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp|google_?[sS]earch)|\\u00')
@@ -75,6 +77,11 @@ def act(fields: Mapping[str, Raw]) -> bool:
         APIError: 400, its members are nested too deeply.
     """
     return not _ACTS.isdisjoint(tools_named(fields).kinds)
+
+
+def has_search_options(fields: Mapping[str, Raw]) -> bool:
+    """Whether a request asks for a search of the web in the way of chats."""
+    return _is_there(fields, _SEARCH_OPTIONS)
 
 
 def _is_there(fields: Mapping[str, Raw], name: str) -> bool:

@@ -76,6 +76,6 @@ def _wants_more(call: Call, provider: Provider, target: Target) -> bool:
     """Whether a call comes to more than one request, or may: of tools that are run here, or by a
     vendor who pauses its turn for them, or for replies that are asked for one by one."""
     is_translated = target.fit is not None and target.fit.adapts_relayed  # perhaps
-    if relays(provider, call) and not (is_translated and call.extent.made > 1):
+    if relays(provider, call, target) and not (is_translated and call.extent.made > 1):
         return False
     return bool(tools_named(call.fields).kinds) or call.extent.made > 1

@@ -226,6 +226,7 @@ class CallTools:
         parts: list[ReplyPart],
     ) -> None:
         self._tools = tools
+        self._adapted: dict[str, None] = {}
         self.parts = parts
         self._principal = principal
         self.kinds = kinds
@@ -237,6 +238,11 @@ class CallTools:
     def known(self) -> frozenset[str]:
         """The kinds of tools that there are."""
         return self._tools.known
+
+    @property
+    def adapted(self) -> Sequence[str]:
+        """Which schemas of servers' tools the models were not told as they are."""
+        return [*self._adapted]
 
     @property
     def bounds(self) -> Bounds:
@@ -288,6 +294,8 @@ class CallTools:
         opened.listed.append(session.listed)
         for tool in session.tools(opened.names):
             opened.add(tool)
+            if tool.told.is_another:
+                self._adapted[f"{tool.definition.tool_name}.input_schema"] = None
 
 
 def _tools_of(label: str) -> str:

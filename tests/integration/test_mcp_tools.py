@@ -26,6 +26,22 @@ PROGRAM = [sys.executable, "-m", "tests.integration.mcp_server"]
 KEYS = {"all": "sk-of-all-tools", "adder": "sk-of-the-adder", "none": "sk-of-nothing"}
 
 
+ODD = """
+from typing import Annotated
+from pydantic import Field
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("odd")
+@server.tool()
+def find(since: Annotated[int, Field(alias="From<")]) -> str:
+    return f"Since {since}."
+@server.tool()
+def plain(a: int) -> str:
+    return str(a)
+server.run("stdio")
+"""
+"""A server one of whose tools has an argument with a name that Anthropic refuses."""
+
+
 def model(asked: Asked) -> Said:
     """Calls the tool that the user names, with what follows as its arguments, then repeats what
     that gave."""
@@ -62,6 +78,7 @@ def server(
         {"label": "web", "url": http_server},
         {"label": "asking", "url": http_server, "require_approval": ["add"]},
         {"label": "gone", "url": "http://127.0.0.1:9/mcp"},
+        {"label": "odd", "command": [sys.executable, "-c", ODD]},
     ]
     template = write_template(
         tmp_path_factory.mktemp("server") / "tools.yaml",
@@ -420,7 +437,8 @@ def test_a_key_is_told_which_servers_it_may_use(server: ServerProcess) -> None:
     labels = {
         key: [each["server_label"] for each in offered(server, key).json()["data"]] for key in KEYS
     }
-    assert labels == {"all": ["tests", "web", "asking", "gone"], "adder": ["web"], "none": []}
+    every = ["tests", "web", "asking", "gone", "odd"]
+    assert labels == {"all": every, "adder": ["web"], "none": []}
     assert wire.request("GET", f"{server.url}/v1/tools").status == 401
 
 
@@ -504,3 +522,15 @@ def test_who_wants_no_more_ends_the_tool(
             next(each for each in events if each.type == "response.mcp_call.in_progress")
             until(server, runs=True)
     until(server, runs=False)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_schema_that_a_model_is_shown_otherwise_is_named(
+    client: openai.OpenAI, stream: bool
+) -> None:
+    asked: Any = {"model": "m", "input": "list", "stream": stream}
+    raw = client.responses.with_raw_response
+    reply = raw.create(**asked, tools=[mcp("odd"), mcp("web")])
+    assert reply.headers["x-llama-compat-adapted"] == "odd__find.input_schema"
+    other = raw.create(**asked, tools=[mcp("web")])
+    assert "x-llama-compat-adapted" not in other.headers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,16 @@ import pytest
 from google import genai
 from google.genai import types as google
 
-from tests import sdk_anthropic, sdk_gemini
+from llama_compat.dialects.openai_responses.output.response_object import (
+    repeated,
+    response_object,
+)
+from llama_compat.dialects.openai_responses.output.whole import whole_as_events
+from llama_compat.types import Usage
+from tests import sdk_anthropic, sdk_gemini, sdk_responses
+from tests.integration import wire
 from tests.integration.server_process import ServerProcess, running, write_template
+from tests.integration.test_media import Gateway
 from tests.local_server import Handler, send, serving
 
 URL = "https://rivers.example/nile"
@@ -55,7 +64,11 @@ def claude(body: dict[str, Any]) -> dict[str, Any]:
         result,
         {"type": "text", "text": SAID, "citations": [cited]},
     ]
-    usage = {"input_tokens": 7, "output_tokens": 9}
+    usage = {
+        "input_tokens": 7,
+        "output_tokens": 9,
+        "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
+    }
     return {
         "id": "msg_1",
         "type": "message",
@@ -137,8 +150,9 @@ def gemini(body: dict[str, Any]) -> google.GenerateContentResponse:
 
 
 def chat(body: dict[str, Any]) -> dict[str, Any]:
-    """OpenAI's models that search."""
-    assert not body.get("tools")
+    """OpenAI's models that search; others are given functions there."""
+    assert ("-search" in body["model"]) != bool(body.get("tools"))
+    assert ("-search" in body["model"]) == ("web_search_options" in body)
     cited = {
         "type": "url_citation",
         "url_citation": {
@@ -149,6 +163,8 @@ def chat(body: dict[str, Any]) -> dict[str, Any]:
         },
     }
     message = {"role": "assistant", "content": BEFORE + SAID, "annotations": [cited]}
+    if body.get("tools"):
+        message = {"role": "assistant", "content": "Found by nobody."}
     return {
         "id": "c",
         "object": "chat.completion",
@@ -174,8 +190,52 @@ def chunks(reply: dict[str, Any]) -> Iterator[bytes]:
     yield b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({**frame, "choices": [choice]}).encode()
 
 
+def response(body: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's others, which search for who asks them for a response; they refuse what OpenAI's
+    SDK does not know."""
+    sdk_responses.check_request(body)
+    assert "web_search" in [tool["type"] for tool in body["tools"]]
+    cited = {
+        "type": "url_citation",
+        "start_index": len(BEFORE),
+        "end_index": len(BEFORE + SAID),
+        "url": URL,
+        "title": TITLE,
+    }
+    action: dict[str, Any] = {"type": "search", "query": "nile length"}
+    if "web_search_call.action.sources" in body.get("include", ()):
+        action["sources"] = [{"type": "url", "url": URL}]
+    text = {"type": "output_text", "text": BEFORE + SAID, "annotations": [cited], "logprobs": []}
+    items: list[dict[str, Any]] = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": action},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [text],
+        },
+    ]
+    return response_object(
+        repeated(body),
+        response_id="resp_1",
+        created=1,
+        model=body["model"],
+        status="completed",
+        output=items,
+        usage=Usage(7, 9),
+    )
+
+
+def failed(body: dict[str, Any]) -> bytes:
+    """A stream that says in a way of its own that it has come to nothing."""
+    error = {"code": "rate_limit_exceeded", "message": "Too much was asked for."}
+    event = {"type": "response.failed", "response": {**response(body), "error": error}}
+    return b"event: response.failed\ndata: %b\n\n" % json.dumps(event).encode()
+
+
 class Vendors:
-    """All three; they keep what they were asked."""
+    """All of them; they keep what they were asked."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, Any]]] = []
@@ -194,6 +254,13 @@ class Vendors:
                 send(handler, 200, b"".join(claudes_events(message)), events)
             else:
                 send(handler, 200, json.dumps(message).encode())
+        elif handler.path == "/v1/responses":
+            if body["model"].startswith("failing"):
+                send(handler, 200, failed(body), events)
+            elif body.get("stream"):
+                send(handler, 200, whole_as_events(response(body)), events)
+            else:
+                send(handler, 200, json.dumps(response(body)).encode())
         elif handler.path == "/v1/chat/completions":
             reply = chat(body)
             if body.get("stream"):
@@ -215,17 +282,23 @@ def vendors() -> Vendors:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["without-ours", "beside-ours"])
-def server(
+def gateway(
     request: pytest.FixtureRequest, vendors: Vendors, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("web")
     (folder / "nile.txt").write_text("Ours\nhttps://ours.example\nnile length\n")
     tools = {"web_search": {"backend": "files", "folder": str(folder)}}
+    kept = tmp_path_factory.mktemp("records") / "operations.sqlite"
+    price = {"input": 1, "output": 2, "thousand_searches": 10}
     own = {"api_key": "k", "hosted_tools": ["web_search"]}
     with serving(vendors) as url:
         template = write_template(
             tmp_path_factory.mktemp("server") / "search.yaml",
-            server={"tools": tools} if request.param else {},
+            server={
+                **({"tools": tools} if request.param else {}),
+                "storage": f"sqlite:{kept}",
+                "records": {},
+            },
             providers=[
                 {
                     "id": "anthropic",
@@ -242,16 +315,38 @@ def server(
                     "type": "remote::openai",
                     "config": {"base_url": f"{url}/v1", "wires": ["chat"], **own},
                 },
+                {
+                    "id": "responses",
+                    "type": "remote::openai",
+                    "config": {"base_url": f"{url}/v1", "wires": ["chat", "responses"], **own},
+                },
             ],
             models=[
-                {"id": "claude", "provider": "anthropic", "provider_model": "claude-sonnet-4-5"},
+                {
+                    "id": "claude",
+                    "provider": "anthropic",
+                    "provider_model": "claude-sonnet-4-5",
+                    "price": price,
+                },
                 {"id": "pausing", "provider": "anthropic"},
-                {"id": "gemini", "provider": "gemini", "provider_model": "gemini-2.5-flash"},
+                {
+                    "id": "gemini",
+                    "provider": "gemini",
+                    "provider_model": "gemini-2.5-flash",
+                    "price": price,
+                },
                 {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
+                {"id": "gpt-5.5", "provider": "responses", "price": price},
+                {"id": "failing", "provider": "responses"},
             ],
         )
         with running(template) as process:
-            yield process
+            yield Gateway(process, kept)
+
+
+@pytest.fixture
+def server(gateway: Gateway) -> ServerProcess:
+    return gateway.process
 
 
 @pytest.fixture
@@ -259,7 +354,7 @@ def client(server: ServerProcess) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-ALL = pytest.mark.parametrize("model", ["claude", "pausing", "gemini", "gpt"])
+ALL = pytest.mark.parametrize("model", ["claude", "pausing", "gemini", "gpt", "gpt-5.5"])
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -329,7 +424,7 @@ def test_chat_has_annotations(client: openai.OpenAI, model: str, stream: bool) -
     assert cited["url"] == URL
 
 
-@pytest.mark.parametrize("model", ["gemini"])
+@pytest.mark.parametrize("model", ["gemini", "gpt-5.5"])
 @STREAMED
 def test_a_message_has_blocks_of_it(server: ServerProcess, model: str, stream: bool) -> None:
     claude = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
@@ -344,7 +439,8 @@ def test_a_message_has_blocks_of_it(server: ServerProcess, model: str, stream: b
             message: Any = events.get_final_message()
     else:
         message = claude.messages.create(**asked)
-    text, use, result = message.content
+    # Google tells what it has searched for when it has answered.
+    text, use, result = sorted(message.content, key=lambda block: block.type != "text")
     assert text.text == BEFORE + SAID
     assert [each.url for each in text.citations] == [URL]
     assert (use.type, use.name, use.input) == (
@@ -352,11 +448,13 @@ def test_a_message_has_blocks_of_it(server: ServerProcess, model: str, stream: b
         "web_search",
         {"query": "nile length"},
     )
-    assert [(each.url, each.title) for each in result.content] == [(URL, TITLE)]
+    # OpenAI tells titles where it cites alone.
+    title = "" if model == "gpt-5.5" else TITLE
+    assert [(each.url, each.title) for each in result.content] == [(URL, title)]
     assert result.tool_use_id == use.id
 
 
-@pytest.mark.parametrize("model", ["claude", "gpt"])
+@pytest.mark.parametrize("model", ["claude", "gpt", "gpt-5.5"])
 @STREAMED
 def test_googles_clients_are_told_what_the_answer_stands_on(
     server: ServerProcess, model: str, stream: bool
@@ -380,7 +478,7 @@ def test_googles_clients_are_told_what_the_answer_stands_on(
     assert text == BEFORE + SAID
     candidates: Any = responses[-1].candidates
     grounding = candidates[0].grounding_metadata
-    assert grounding.web_search_queries == (["nile length"] if model == "claude" else [])
+    assert grounding.web_search_queries == ([] if model == "gpt" else ["nile length"])
     assert [each.web.uri for each in grounding.grounding_chunks] == [URL]
     (support,) = grounding.grounding_supports
     segment = support.segment
@@ -409,6 +507,106 @@ def test_what_is_said_of_a_search_is_passed_on(client: openai.OpenAI, vendors: V
     options = vendors.received[-1][1]["web_search_options"]
     place = {"city": "Cairo", "country": "EG"}
     assert options["user_location"] == {"type": "approximate", "approximate": place}
+
+
+def test_what_is_said_of_a_search_is_said_to_who_is_asked_for_a_response(
+    server: ServerProcess, vendors: Vendors
+) -> None:
+    claude = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    tools: Any = [
+        {
+            "type": "web_search_20250305",
+            "name": "web_search",
+            "max_uses": 2,
+            "allowed_domains": ["rivers.example"],
+            "user_location": LOCATION,
+        },
+        {"name": "see", "input_schema": {"type": "object"}},
+    ]
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    claude.messages.create(model="gpt-5.5", max_tokens=100, messages=messages, tools=tools)
+    path, body = vendors.received[-1]
+    search, see = sorted(body["tools"], key=lambda tool: tool["type"], reverse=True)
+    assert path == "/v1/responses"
+    assert search["filters"] == {"allowed_domains": ["rivers.example"]}
+    assert search["user_location"] == LOCATION
+    assert (see["type"], see["name"], body["max_tool_calls"]) == ("function", "see", 2)
+
+
+def test_a_response_that_fails_is_an_error_in_any_api(client: openai.OpenAI) -> None:
+    asked: Any = {
+        "model": "failing",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "extra_body": {"web_search_options": {}},
+        "stream": True,
+    }
+    with pytest.raises(openai.APIError, match="Too much was asked for"):
+        list(client.chat.completions.create(**asked))
+
+
+@pytest.mark.parametrize("more", [{"stop": "x"}, {"max_tokens": 5}, {"seed": 1}])
+def test_what_a_response_can_not_be_told_is_searched_for_here(
+    request: pytest.FixtureRequest, client: openai.OpenAI, vendors: Vendors, more: Any
+) -> None:
+    has_ours = "beside-ours" in request.node.name
+    before = len(vendors.received)
+    asked: Any = {
+        "model": "gpt-5.5",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "extra_body": {"web_search_options": {}},
+        **more,
+    }
+    if not has_ours:
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.chat.completions.create(**asked)
+        assert raised.value.param == "web_search_options"
+        assert len(vendors.received) == before
+        return
+    reply = client.chat.completions.create(**asked)
+    assert reply.choices[0].message.content == "Found by nobody."
+    ((path, body),) = vendors.received[before:]
+    assert path == "/v1/chat/completions"
+    assert [each["function"]["name"] for each in body["tools"]] == ["web_search"]
+
+
+MESSAGES = [{"role": "user", "content": "How long is the Nile?"}]
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "responses": ("/v1/responses", {"input": "How long?", "tools": [{"type": "web_search"}]}),
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES, "web_search_options": {}}),
+    "messages": (
+        "/v1/messages",
+        {
+            "max_tokens": 100,
+            "messages": MESSAGES,
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+        },
+    ),
+    "gemini": (
+        "/v1beta/models/{model}:{method}",
+        {"contents": [{"parts": [{"text": "Hi"}]}], "tools": [{"googleSearch": {}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("model", ["claude", "gemini", "gpt-5.5"])
+@pytest.mark.parametrize("api", ASKED)
+@STREAMED
+def test_a_search_is_in_what_a_request_costs(
+    gateway: Gateway, api: str, model: str, stream: bool
+) -> None:
+    path, body = ASKED[api]
+    if api == "gemini":
+        method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        path = path.format(model=model, method=method)
+    else:
+        body = {"model": model, "stream": stream, **body}
+    name = f"cost-{uuid.uuid4().hex}"
+    reply = wire.request("POST", gateway.process.url + path, body, {"x-request-id": name})
+    assert reply.status == 200, reply.body
+    record = gateway.record(name)
+    tokens = record["input_tokens"] * 1000 + record["output_tokens"] * 2000
+    assert tokens > 0
+    assert record["cost"] == tokens + 10_000_000
 
 
 def test_what_a_vendor_can_not_be_told_is_searched_for_here(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.counts import count, members
-from llama_compat.types import StopReason, Usage
+from llama_compat.types import StopReason, Units, Usage
 
 PAUSED = "pause_turn"
 """Why a message ended that goes on where it is sent back."""
@@ -88,12 +88,14 @@ class Counts:
         cached = _sum(paid, "cache_read_input_tokens")
         written = _sum(paid, "cache_creation_input_tokens")
         plain = _sum(paid, "input_tokens") or 0
+        searches = count(members(counts.get("server_tool_use")).get("web_search_requests"))
         return Usage(
             prompt_tokens=plain + (written or 0) + (cached or 0),
             completion_tokens=_sum(paid, "output_tokens") or 0,
             cached_tokens=cached,
             reasoning_tokens=count(details.get("thinking_tokens")),
             cache_write_tokens=written,
+            units=Units(searches=searches) if searches else None,
         )
 
     @property

@@ -6,12 +6,16 @@ counted in the bytes of all of the text, and what was found is told when the ans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
+from llama_compat.dialects.counts import members
 from llama_compat.hosted.citations import SaidParts
 from llama_compat.hosted.vocabulary import WEB_SEARCH, Citation, HostedCall, WebSource
 from llama_compat.tools.calls import arguments_object, arguments_text, new_call_id, parse_tool_call
+from llama_compat.types import Units, Usage
 
 SEARCH: Mapping[str, Any] = {"googleSearch": {}}
 """The tool."""
@@ -41,9 +45,7 @@ class Grounding:
         """The places that are new in `metadata`, each in its part."""
         if not isinstance(metadata, dict):
             return
-        self._queries |= dict.fromkeys(
-            each for each in metadata.get("webSearchQueries") or () if isinstance(each, str)
-        )
+        self._queries |= dict.fromkeys(queries_in(metadata))
         chunks = [_parse_chunk(each) for each in metadata.get("groundingChunks") or ()]
         self._sources |= {each.url: each for each in chunks if each is not None}
         whole = self._said.whole
@@ -58,6 +60,11 @@ class Grounding:
                     continue
                 self._given.add((*place, source.url))
                 yield self._said.placed(Citation(*place, source, whole[slice(*place)]))
+
+    @property
+    def queries(self) -> Collection[str]:
+        """What was searched for so far."""
+        return self._queries.keys()
 
     def searches(self) -> Iterator[HostedCall]:
         """The searches that there were. By which of them something was found is not told."""
@@ -74,6 +81,33 @@ class Grounding:
                 model_name=_NAME,
             )
             found = ()
+
+
+def queries_in(metadata: Any) -> Iterator[str]:
+    """What was searched for, by the `groundingMetadata` of a candidate."""
+    queries = members(metadata).get("webSearchQueries")
+    for each in queries if isinstance(queries, list) else ():
+        if isinstance(each, str):
+            yield each
+
+
+_PAID_BY_REPLY = ("gemini-1", "gemini-2")
+
+
+def with_searches(usage: Usage, queries: Collection[str], model: Any) -> Usage:
+    """The usage of a reply with the searches that are paid for besides: each query, but with models
+    before Gemini 3 the reply that has any (https://ai.google.dev/gemini-api/docs/pricing,
+    2026-11-23).
+
+    Args:
+        usage: what was counted.
+        queries: what the vendor has searched for.
+        model: the `modelVersion` of its responses.
+    """
+    if not queries:
+        return usage
+    is_one = isinstance(model, str) and model.startswith(_PAID_BY_REPLY)
+    return structs.replace(usage, units=Units(searches=1 if is_one else len(queries)))
 
 
 def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:

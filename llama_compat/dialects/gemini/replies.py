@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.counts import count, members, told_count
-from llama_compat.dialects.gemini.grounding import Grounding
+from llama_compat.dialects.gemini.grounding import Grounding, with_searches
 from llama_compat.dialects.gemini.seals import FAMILY
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
@@ -102,6 +102,7 @@ class StreamParser:
         self._grounding = Grounding()
         self._stop_reason: StopReason | None = None
         self._usage = Usage()
+        self._model: Any = None
 
     @property
     def complete(self) -> bool:
@@ -136,13 +137,15 @@ class StreamParser:
             yield self._parts.progress(HostedCallDelta(call))
         if self._calls and self._stop_reason is StopReason.end_of_turn:
             self._stop_reason = StopReason.end_of_message
-        yield StreamComplete(self._stop_reason, self._usage)
+        usage = with_searches(self._usage, self._grounding.queries, self._model)
+        yield StreamComplete(self._stop_reason, usage)
 
     def _push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
         if response.keys().isdisjoint(_MEMBERS):
             raise ValueError("not a response of generateContent")
         events: list[StreamEvent] = []
         self._usage = parse_usage(response.get("usageMetadata")) or self._usage
+        self._model = response.get("modelVersion") or self._model
         if not self._started:
             self._started = True
             events.append(StreamStart(self._usage.prompt_tokens))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from llama_compat.dialects.counts import count, members
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
+
+_SEARCH = "google_search"
+"""The tool whose calls are paid for by themselves."""
 
 
 def render_usage(usage: Usage) -> dict[str, int]:
@@ -27,10 +30,17 @@ def parse_usage(usage: Any) -> Usage | None:
     if not usage:
         return None
     thoughts = count(usage.get("total_thought_tokens"))
+    tools = usage.get("grounding_tool_count")
+    searches = sum(
+        count(each.get("count")) or 0
+        for each in map(members, tools if isinstance(tools, list) else ())
+        if each.get("type") == _SEARCH
+    )
     return Usage(
         prompt_tokens=(count(usage.get("total_input_tokens")) or 0)
         + (count(usage.get("total_tool_use_tokens")) or 0),
         completion_tokens=(count(usage.get("total_output_tokens")) or 0) + (thoughts or 0),
         cached_tokens=count(usage.get("total_cached_tokens")),
         reasoning_tokens=thoughts,
+        units=Units(searches=searches) if searches else None,
     )

@@ -7,13 +7,15 @@ Gemini says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
 
+from llama_compat.dialects.counts import members
 from llama_compat.dialects.gemini.frames import Frame, in_one_line
+from llama_compat.dialects.gemini.grounding import queries_in, with_searches
 from llama_compat.dialects.gemini.input.turns import signed
 from llama_compat.dialects.gemini.members import spelling
 from llama_compat.dialects.gemini.models import model_path
@@ -61,6 +63,8 @@ _REQUIRED: Mapping[str, Sequence[str]] = {
     "gemini_batch_embed": ("embeddings",),
 }
 """What the whole reply to each call has, one of them at least."""
+
+_SEARCHED = b'"webSearchQueries"'
 
 STREAM_METHOD = "streamGenerateContent?alt=sse"
 
@@ -111,11 +115,27 @@ def _naming(fields: Mapping[str, Raw], model: str) -> JSONFields:
 
 
 def _checked(provider: str, body: bytes, required: Sequence[str]) -> tuple[bytes, Usage | None]:
-    return body, _usage(reply_fields(provider, body, required))
+    fields = reply_fields(provider, body, required)
+    return body, _usage(fields, set(_queries(fields, body)))
 
 
-def _usage(fields: JSONFields) -> Usage | None:
-    return parse_usage(from_raw(fields["usageMetadata"])) if "usageMetadata" in fields else None
+def _usage(fields: JSONFields, queries: Collection[str]) -> Usage | None:
+    """What was counted in a response, and that so much was searched for."""
+    if "usageMetadata" not in fields:
+        return None
+    usage = parse_usage(from_raw(fields["usageMetadata"]))
+    if usage is None or not queries:
+        return usage
+    model = from_raw(fields["modelVersion"]) if "modelVersion" in fields else None
+    return with_searches(usage, queries, model)
+
+
+def _queries(fields: JSONFields, data: bytes) -> Iterator[str]:
+    """What was searched for, by a response, which is `data`."""
+    if _SEARCHED in data and "candidates" in fields:
+        candidates = from_raw(fields["candidates"])
+        for each in candidates if isinstance(candidates, list) else ():
+            yield from queries_in(members(each).get("groundingMetadata"))
 
 
 def _says_something(fields: JSONFields) -> bool:
@@ -146,11 +166,12 @@ class GeminiEvents(RelayedStream):
         self._blocked = False
         self._decoder = sse.EventDecoder()
         self._counted: JSONFields = {}
+        self._searched: set[str] = set()
 
     @property
     def usage(self) -> Usage | None:
         """What was counted last; each event may count."""
-        return _usage(self._counted)
+        return _usage(self._counted, self._searched)
 
     @property
     def complete(self) -> bool:
@@ -207,6 +228,7 @@ class GeminiEvents(RelayedStream):
             self._blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
         if "usageMetadata" in fields:
             self._counted = fields
+        self._searched.update(_queries(fields, data))
         self.begun = True
         if not self.spoken:
             self.spoken = self.complete or _says_something(fields)

@@ -8,8 +8,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from llama_compat.dialects.counts import members
 from llama_compat.dialects.openai import chat, completions
 from llama_compat.dialects.openai.chunks import ChunkParser
+from llama_compat.dialects.openai_responses.replies import StreamParser as ResponseParser
+from llama_compat.dialects.openai_responses.replies import parse_reply as parse_response
 from llama_compat.errors import upstream_error
 from llama_compat.events import reply_events
 from llama_compat.types import (
@@ -24,10 +27,11 @@ from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
 from providers.remote.openai.replies import is_error_chunk
 from providers.remote.relaying.answers import NO_EVENTS, opening
-from providers.remote.relaying.json_objects import parse_object
+from providers.remote.relaying.json_events import JSONEvents
+from providers.remote.relaying.json_objects import encode, parse_object, read_reply
 from providers.remote.relaying.server_sent import meant_events
 from providers.remote.relaying.streams import ended_early, next_chunk
-from providers.remote.upstream.exchanges import UpstreamResponse
+from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import (
     error_in_stream,
     makes_no_sense,
@@ -65,6 +69,40 @@ async def read_completion(
     async with aclosing(_read_chunks(provider, response, parser, whole)) as events:
         async for event in events:
             yield event
+
+
+def read_response(
+    provider: str, exchange: UpstreamExchange, *, stream: bool
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events of a response of the Responses API, whole or streamed; as `read_chat`."""
+    return read_reply(
+        provider,
+        exchange,
+        parse_response,
+        ResponseParser(),
+        stream=stream,
+        required=["output"],
+        decoder=_ResponseEvents(provider),
+    )
+
+
+class _ResponseEvents(JSONEvents):
+    """The events of a response, of which some say in a way of their own that it has failed."""
+
+    def feed(self, chunk: bytes) -> Iterator[Mapping[str, Any]]:
+        return map(self._good, super().feed(chunk))
+
+    def flush(self) -> Iterator[Mapping[str, Any]]:
+        return map(self._good, super().flush())
+
+    def _good(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = event.get("type")
+        if kind == "error":
+            raise error_in_stream(self._provider, encode({"error": event}))
+        if kind == "response.failed":
+            failed = members(event.get("response"))
+            raise error_in_stream(self._provider, encode({"error": failed.get("error")}))
+        return event
 
 
 def _whole(

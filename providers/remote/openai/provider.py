@@ -23,11 +23,13 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage, wants_usage
+from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -56,7 +58,7 @@ from providers.remote.bedrock.settings import BedrockConfig
 from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
-from providers.remote.openai.events import read_chat, read_completion
+from providers.remote.openai.events import read_chat, read_completion, read_response
 from providers.remote.openai.media_relay import media_request, relay_media
 from providers.remote.openai.replies import completion_fields, embedding_fields
 from providers.remote.openai.requests import (
@@ -66,6 +68,7 @@ from providers.remote.openai.requests import (
     wants_base64,
 )
 from providers.remote.openai.responses_relay import relay_responses, whole_response
+from providers.remote.openai.searching import in_chats, in_responses
 from providers.remote.openai.vendors import ALL_WIRES, Vendor
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
@@ -220,14 +223,24 @@ class RemoteOpenAIProvider(
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
         """Where its chat completions have a search, which can be told where the user is, and no
         more; they have no functions beside it. OpenAI has models of their own for it (openai
-        3.52.0, types/chat/completion_create_params.py, 2026-11-23)."""
+        3.52.0, types/chat/completion_create_params.py, 2026-11-23). All others search for who asks
+        them for a response, where the vendor has that too."""
+        if not in_chats(request.model):
+            return self._has_search("responses") and in_responses(tool, request)
         alike = WebSearchTool(tool.name, location=tool.location, context_size=tool.context_size)
-        return (
-            WEB_SEARCH in self.hosted_tools("chat") & self.vendor.hosted_tools.get("chat", _NONE)
-            and "-search" in request.model
-            and tool == alike
-            and request.has_one_hosted_tool_alone
-        )
+        return self._has_search("chat") and tool == alike and request.has_one_hosted_tool_alone
+
+    def searches_elsewhere(self, call: Call, model: str) -> bool:
+        """In chats, for all models but those that search there."""
+        if call.operation.name != "chat" or not has_search_options(call.fields):
+            return False
+        is_vendors = self.config.base_url == self.vendor.base_url
+        known = WEB_SEARCH in self.vendor.hosted_tools.get("chat", _NONE)
+        return (self._has_search("responses") or (is_vendors and known)) and not in_chats(model)
+
+    def _has_search(self, wire: str) -> bool:
+        known = self.vendor.hosted_tools.get(wire, _NONE)
+        return wire in self._wires and WEB_SEARCH in self.hosted_tools(wire) & known
 
     def batches(self) -> VendorBatches | None:
         """As its row in the table has it."""
@@ -426,12 +439,18 @@ class RemoteOpenAIProvider(
     async def chat_completion(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Say the next message of a conversation."""
-        body = chat.render_request(request)
+        """Say the next message of a conversation; with a search that only responses have, as
+        one."""
+        is_response = request.vendor_search is not None and not in_chats(request.model)
+        body = (responses if is_response else chat).render_request(request)
         hints = {name: getattr(request, name) for name in self.vendor.cache_hints}
         body |= {name: hint for name, hint in hints.items() if hint is not None}
-        read = partial(read_chat, stream=request.stream)
-        async with aclosing(self._generate("chat", request, body, read)) as events:
+        said = (
+            self._respond(request, body)
+            if is_response
+            else self._generate("chat", request, body, partial(read_chat, stream=request.stream))
+        )
+        async with aclosing(said) as events:
             async for event in events:
                 yield event
 
@@ -498,6 +517,19 @@ class RemoteOpenAIProvider(
         ):
             async for event in events:
                 yield event
+
+    def _respond(
+        self, request: ChatCompletionRequest, body: dict[str, Any]
+    ) -> AsyncGenerator[StreamEvent, None]:
+        self._check_key()
+        body["model"] = vendor_model(request.model, self.vendor)
+        if not self.vendor.knows_service_tier:
+            body.pop("service_tier", None)
+        path, base_url = self._place("responses", Target(request.model))
+        exchange = self.upstream.post(
+            path, encode(body), request_id=request.request_id, base_url=base_url
+        )
+        return read_response(self.id, exchange, stream=request.stream)
 
     @property
     def wants_reasoning_back(self) -> bool:

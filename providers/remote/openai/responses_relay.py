@@ -16,9 +16,10 @@ from llama_compat.dialects.openai_responses.errors import error_event, response_
 from llama_compat.dialects.openai_responses.input.items import for_other_servers
 from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS, EventWriter
 from llama_compat.dialects.openai_responses.output.response_object import (
-    parse_usage,
+    SEARCH_CALL,
     repeated,
     response_object,
+    response_usage,
 )
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.errors import APIError
@@ -56,6 +57,8 @@ _EMPTY_ITEMS = (b'"message"', b'"reasoning"')
 
 _MARKERS = (b'"response"', b'"error"', b"[DONE]")
 """What has none of these passes as it is."""
+
+_SEARCHED = SEARCH_CALL.encode()
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
@@ -113,9 +116,10 @@ def whole_fields(provider: str, body: bytes, required: str, model: str) -> JSONF
 
 
 def _usage(fields: JSONFields) -> Usage | None:
-    raw = fields.get("usage")
-    value = None if raw is None else from_raw(raw)
-    return parse_usage(value) if isinstance(value, dict) else None
+    told = {"usage": fields["usage"]} if "usage" in fields else {}
+    if "output" in fields and _SEARCHED in bytes(fields["output"]):
+        told["output"] = fields["output"]
+    return response_usage({name: from_raw(raw) for name, raw in told.items()})
 
 
 class ResponseStream(RelayedStream):

@@ -44,10 +44,12 @@ class ModelSchema(NamedTuple):
     Attributes:
         schema: theirs.
         names: of those that it knows by another name than the tool's server, the server's.
+        is_another: whether it allows more than the server's, or calls something otherwise.
     """
 
     schema: Schema
     names: Mapping[str, str]
+    is_another: bool
 
     def told_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What a model gives, as the server knows it."""
@@ -65,14 +67,15 @@ def as_vendors_take_it(schema: Mapping[str, Any]) -> ModelSchema:
         flat = _Folding(schema).folded(schema)
         whole = parameters_schema({"properties": {}, **flat, "type": "object"})
     except (ValueError, RecursionError):
-        return ModelSchema({"type": "object", "properties": {}}, {})
+        return ModelSchema({"type": "object", "properties": {}}, {}, is_another=True)
     names = _fit_names(whole["properties"])
     if not names:
-        return ModelSchema(whole, {})
+        is_another = any(name in schema for name in (*_ALL, *_EITHER, *_OTHERS))
+        return ModelSchema(whole, {}, is_another)
     whole["properties"] = {names.get(name, name): v for name, v in whole["properties"].items()}
     if "required" in whole:
         whole["required"] = [names.get(name, name) for name in whole["required"]]
-    return ModelSchema(whole, {fit: name for name, fit in names.items()})
+    return ModelSchema(whole, {fit: name for name, fit in names.items()}, is_another=True)
 
 
 def _fit_names(properties: Mapping[str, Any]) -> dict[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from llama_compat.exchange import Principal
+from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.exchange import Call, Principal
 from llama_compat.hosted.settings import ToolsSettings, WebSearchSettings
 from llama_compat.hosted.vocabulary import MCPTool, UserLocation, WebSearchTool
 from llama_compat.types import (
     ChatCompletionRequest,
     ResponseFormat,
+    SamplingParams,
     ToolChoice,
     ToolDefinition,
     UserMessage,
@@ -62,33 +65,37 @@ def test_a_vendor_has_its_own_tools(
 FUNCTION = ToolDefinition("f")
 JSON = ResponseFormat("json_object")
 SEARCHES = ToolChoice("required", "web_search")
-CLAUDE, GEMINI, GPT = (
+CLAUDE, GEMINI, GPT, ASKED = (
     ("remote::anthropic-messages", "claude-sonnet-4-5"),
     ("remote::gemini-native", "gemini-2.5-flash"),
     ("remote::openai", "gpt-5-search-api"),
+    ("remote::openai", "gpt-5.5"),
 )
 
 
 @pytest.mark.parametrize(
     ("tool", "asked", "who"),
     [
-        ({}, {}, {CLAUDE, GEMINI, GPT}),
-        ({"context_size": "high"}, {}, {CLAUDE, GEMINI, GPT}),
-        ({"location": UserLocation("Cairo")}, {}, {CLAUDE, GPT}),
-        ({"max_uses": 3}, {}, {CLAUDE}),
-        ({"allowed_domains": ("a.example",)}, {}, {CLAUDE}),
+        ({}, {}, {CLAUDE, GEMINI, GPT, ASKED}),
+        ({"context_size": "high"}, {}, {CLAUDE, GEMINI, GPT, ASKED}),
+        ({"location": UserLocation("Cairo")}, {}, {CLAUDE, GPT, ASKED}),
+        ({"max_uses": 3}, {}, {CLAUDE, ASKED}),
+        ({"allowed_domains": ("a.example",)}, {}, {CLAUDE, ASKED}),
+        ({"blocked_domains": ("b.example",)}, {}, {CLAUDE}),
         ({"allowed_domains": ("a.example",), "blocked_domains": ("b.example",)}, {}, set()),
-        ({}, {"max_hosted_calls": 3}, {CLAUDE}),
-        ({}, {"tools": (FUNCTION,)}, {CLAUDE}),
-        ({}, {"tools": (FUNCTION,), "tool_choice": ToolChoice("required", "f")}, set()),
-        ({}, {"tools": (ToolDefinition("web_search"),)}, set()),
-        ({"name": "web_search_2"}, {"tools": (ToolDefinition("web_search"),)}, set()),
-        ({}, {"tool_choice": SEARCHES}, {CLAUDE}),
+        ({}, {"max_hosted_calls": 3}, {CLAUDE, ASKED}),
+        ({}, {"tools": (FUNCTION,)}, {CLAUDE, ASKED}),
+        ({}, {"tools": (FUNCTION,), "tool_choice": ToolChoice("required", "f")}, {ASKED}),
+        ({}, {"tools": (ToolDefinition("web_search"),)}, {ASKED}),
+        ({"name": "web_search_2"}, {"tools": (ToolDefinition("web_search"),)}, {ASKED}),
+        ({}, {"tool_choice": SEARCHES}, {CLAUDE, ASKED}),
         ({}, {"response_format": JSON}, {GPT}),
-        ({}, {"hosted": (MCPTool("docs"),)}, {CLAUDE}),
+        ({}, {"hosted": (MCPTool("docs"),)}, {CLAUDE, ASKED}),
+        ({}, {"reasoning_effort": "minimal"}, {CLAUDE, GEMINI, GPT}),
+        ({}, {"sampling": SamplingParams(stop=("x",))}, {CLAUDE, GEMINI, GPT}),
     ],
 )
-@pytest.mark.parametrize(("kind", "model"), [CLAUDE, GEMINI, GPT])
+@pytest.mark.parametrize(("kind", "model"), [CLAUDE, GEMINI, GPT, ASKED])
 def test_a_vendor_searches_where_it_can_be_told_all_that_is_asked(
     kind: str, model: str, tool: dict[str, Any], asked: dict[str, Any], who: set[Any]
 ) -> None:
@@ -101,6 +108,53 @@ def test_a_vendor_searches_where_it_can_be_told_all_that_is_asked(
     assert not ours.searches(search, request)
     elsewhere = made(kind, base_url="https://other.example/v1")
     assert not elsewhere.searches(search, request)
+
+
+@pytest.mark.parametrize(
+    ("model", "searches"),
+    [
+        ("gpt-5.5", True),
+        ("openai/gpt-4.1", True),
+        ("gpt-4o-mini", True),
+        ("o4-mini", True),
+        ("gpt-4.1-nano", False),
+        ("gpt-4", False),
+        ("gpt-3.5-turbo", False),
+        ("o1", False),
+        ("gpt-4o-search-preview", True),
+    ],
+)
+def test_which_of_openais_models_search(model: str, searches: bool) -> None:
+    search = WebSearchTool("web_search")
+    request = ChatCompletionRequest(model, (UserMessage("Hi"),), hosted=(search,))
+    assert made("remote::openai").searches(search, request) is searches
+    alone = made("remote::openai", wires=["chat"])
+    assert alone.searches(search, request) is ("-search" in model)
+
+
+OPTIONS = b"{}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "model", "options", "elsewhere"),
+    [
+        ("remote::openai", {}, "gpt-5.5", OPTIONS, True),
+        ("remote::openai", {}, "gpt-5.5", b"null", False),
+        ("remote::openai", {}, "gpt-5.5", None, False),
+        ("remote::openai", {}, "gpt-5-search-api", OPTIONS, False),
+        # Relayed, it would be refused.
+        ("remote::openai", {"wires": ["chat"]}, "gpt-5.5", OPTIONS, True),
+        ("remote::openai", {"base_url": "http://localhost/v1"}, "gpt-5.5", OPTIONS, False),
+        ("remote::perplexity", {}, "sonar", OPTIONS, False),
+        ("remote::openrouter", {}, "gpt-5.5", OPTIONS, False),
+    ],
+)
+def test_a_chat_that_asks_for_a_search_is_relayed_to_models_that_search_in_chats(
+    kind: str, config: dict[str, Any], model: str, options: bytes | None, elsewhere: bool
+) -> None:
+    fields = {} if options is None else {"web_search_options": Raw(options)}
+    call = Call(CHAT, fields, "m", stream=False, request_id="r")
+    assert made(kind, **config).searches_elsewhere(call, model) is elsewhere
 
 
 def made(kind: str, **config: Any) -> Any:

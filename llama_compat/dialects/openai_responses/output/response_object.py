@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.openai.usage import service_tier as served_in
 from llama_compat.dialects.openai_responses.input.tools import described
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
 
 
 def repeated(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,3 +127,30 @@ def parse_usage(usage: Any) -> Usage | None:
         reasoning_tokens=count(written.get("reasoning_tokens")),
         cache_write_tokens=count(read.get("cache_write_tokens")),
     )
+
+
+SEARCH_CALL = "web_search_call"
+"""The type of the items in which a vendor has searched the web."""
+
+
+def is_search(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a search of the web, and not the look at a page that one has found: that
+    is not paid for (https://developers.openai.com/api/docs/guides/tools-web-search, 2026-11-23)."""
+    if item.get("type") != SEARCH_CALL:
+        return False
+    return bool(members(item.get("action")).get("type", "search") == "search")
+
+
+def response_usage(response: Mapping[str, Any]) -> Usage | None:
+    """What a vendor has counted for a response, and the searches of the web in its items; None
+    where it tells nothing."""
+    usage = parse_usage(response.get("usage"))
+    items = response.get("output")
+    searches = sum(
+        is_search(item)
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, Mapping)
+    )
+    if usage is None or not searches:
+        return usage
+    return structs.replace(usage, units=Units(searches=searches))

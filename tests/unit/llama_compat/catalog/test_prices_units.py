@@ -79,3 +79,24 @@ def test_what_genai_prices_knows() -> None:
     assert heard is not None
     assert read is not None
     assert heard > read
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "dollars"),
+    [
+        ("openai", "gpt-5", 10),
+        ("anthropic", "claude-sonnet-4-5", 10),
+        ("google", "gemini-2.5-flash", 35),
+        ("google", "gemini-3-pro-preview", 14),
+    ],
+)
+def test_what_genai_prices_knows_of_vendors_searches(vendor: str, model: str, dollars: int) -> None:
+    """Beside the tokens, in batches as elsewhere."""
+    for batch in (False, True):
+        rates = known_rates(vendor, model, batch=batch)
+        assert rates is not None
+        plain = rates.cost(Usage(1000, 1000))
+        searched = rates.cost(Usage(1000, 1000, units=Units(searches=2)))
+        assert plain is not None
+        assert searched is not None
+        assert searched - plain == 2 * dollars * 1_000_000

@@ -11,7 +11,7 @@ from anthropic.types.beta import BetaMessage, BetaUsage
 from llama_compat.dialects import anthropic_messages
 from llama_compat.dialects.anthropic_messages import StreamParser, render_request
 from llama_compat.dialects.anthropic_messages.usage import Counts, render_usage
-from llama_compat.types import ChatCompletionRequest, StreamComplete, Usage, UserMessage
+from llama_compat.types import ChatCompletionRequest, StreamComplete, Units, Usage, UserMessage
 
 DECLINED = {
     "type": "message",
@@ -165,3 +165,20 @@ def test_the_tier_that_is_wanted(wanted: str | None, sent: str | None) -> None:
     read = anthropic_messages.parse_request(json.loads(json.dumps(body)), "m").request
     back = {"auto": "auto", "standard_only": "default", None: None}
     assert read.service_tier == back[sent]
+
+
+@pytest.mark.parametrize(
+    ("told", "searches"),
+    [
+        ({"web_search_requests": 3, "web_fetch_requests": 1}, 3),
+        ({"web_search_requests": 0, "web_fetch_requests": 1}, None),
+        ({"web_search_requests": None}, None),
+        ("nonsense", None),
+        (None, None),
+    ],
+)
+def test_searches_of_the_vendors_are_paid_for(told: Any, searches: int | None) -> None:
+    counts = Counts({"input_tokens": 1, "output_tokens": 2})
+    counts.update({"output_tokens": 5, "server_tool_use": told})
+    units = None if searches is None else Units(searches=searches)
+    assert counts.usage() == Usage(1, 5, units=units)

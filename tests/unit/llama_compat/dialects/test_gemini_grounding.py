@@ -10,7 +10,7 @@ from llama_compat.dialects.gemini import StreamParser, searches
 from llama_compat.dialects.gemini.grounding import ShownGrounding
 from llama_compat.events import Collector
 from llama_compat.hosted.vocabulary import Citation, HostedCall, WebSource
-from llama_compat.types import TextContent
+from llama_compat.types import StreamComplete, TextContent, Units, Usage
 
 SOURCES = [WebSource("https://a.example", "A"), WebSource("https://b.example", "B")]
 CHUNKS = [{"web": {"uri": each.url, "title": each.title}} for each in SOURCES]
@@ -117,3 +117,19 @@ def test_what_is_shown_is_read_as_the_same() -> None:
 )
 def test_the_models_that_search(model: str, expected: bool) -> None:
     assert searches(model) is expected
+
+
+@pytest.mark.parametrize(
+    ("model", "searches"), [("gemini-3.5-pro", 3), ("gemini-2.5-flash", 1), (None, 3)]
+)
+def test_what_was_searched_for_is_counted_once(model: str | None, searches: int) -> None:
+    """Google is paid for each query, and before Gemini 3 for each reply that has any."""
+    told = [["q1"], ["q1", "q2"], ["q2", "q3", 4]]
+    parser = StreamParser()
+    for place, queries in enumerate(told):
+        reason = {"finishReason": "STOP"} if place == 2 else {}
+        each = response([{"text": "a"}], groundingMetadata={"webSearchQueries": queries}, **reason)
+        counted = {"promptTokenCount": 7, "candidatesTokenCount": place}
+        parser.push({**each, "usageMetadata": counted, "modelVersion": model})
+    usages = [each.usage for each in parser.finish() if isinstance(each, StreamComplete)]
+    assert usages == [Usage(7, 2, units=Units(searches=searches))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -242,3 +243,79 @@ async def test_judges_are_asked_about_what_a_vendor_searches_for_and_finds(place
     assert asked == [(place, told[place])]
     blocked = message.stop_reason is StopReason.content_filter
     assert blocked is (place != "output")
+
+
+@st.composite
+def parts_of(draw: st.DrawFn, text: str) -> list[str]:
+    """`text` over several parts, none of which is empty."""
+    cuts = sorted(draw(st.sets(st.integers(1, len(text) - 1), min_size=1, max_size=4)))
+    return [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+VALUES = st.sampled_from(
+    [
+        "Pay 4111 1111 1111 1111 now, or write to alice@example.com.",
+        "4111 1111 1111 1111",
+        "a@example.com, b@example.com",
+        "Nothing is in it: 4111 is no card.",
+    ]
+)
+
+
+@given(data=st.data(), value=VALUES, mode=st.sampled_from(["redact", "monitor", "block"]))
+@settings(max_examples=150, deadline=None)
+def test_no_cut_into_parts_changes_what_is_found(data: Any, value: str, mode: str) -> None:
+    """As vendors cut a text where it cites something: each part whole, or in pieces of its own."""
+    texts = data.draw(parts_of(value))
+    reply_parts = ReplyParts()
+    events: list[StreamEvent] = []
+    for text in texts:
+        for piece in cut(text, data.draw(CUTS)):
+            events.append(reply_parts.progress(TextDelta(piece)))
+        cited = Citation(0, len(text), WebSource("https://a.example"), text)
+        events.append(reply_parts.progress(CitationDelta(cited)))
+        reply_parts.end_part()
+
+    async def check() -> None:
+        alone = guard_of(mode=mode)
+        whole = await read(said(StreamProgress(TextDelta(value))), alone)
+        for streams in (True, False):
+            guard = guard_of(mode=mode)
+            message = await read(said(*events), guard, streams=streams)
+            assert guard.verdicts.keys() == alone.verdicts.keys()
+            assert message.stop_reason is whole.stop_reason
+            if mode != "block":
+                assert guard.verdicts == alone.verdicts
+                assert message.content == whole.content
+            elif guard.verdicts and not streams:
+                assert message.content == ""
+            elif streams:
+                assert value.startswith(message.content)
+                assert "4111 1111 1111 1111" not in message.content
+            for part in message.parts:
+                assert isinstance(part, TextContent)
+                for each in part.citations:
+                    assert part.text[each.start : each.end] == each.text
+
+    asyncio.run(check())
+
+
+@given(data=st.data(), value=VALUES)
+@settings(max_examples=100, deadline=None)
+def test_nor_does_one_of_a_whole_reply_into_parts_with_others_between(
+    data: Any, value: str
+) -> None:
+    events: list[StreamEvent] = []
+    for place, text in enumerate(data.draw(parts_of(value))):
+        thought = StreamProgress(ReasoningDelta("Hm."), part=2 * place)
+        events += (thought, StreamProgress(TextDelta(text), part=2 * place + 1))
+
+    async def check() -> None:
+        whole = await read(said(StreamProgress(TextDelta(value))), guard_of(mode="redact"))
+        message = await read(said(*events), guard_of(mode="redact"), streams=False)
+        # What is a value by itself in a part of another's is hidden there, too.
+        assert not any(each in str(message.content) for each in ("4111 1111 1111", "@example.com"))
+        if "@" not in value:
+            assert message.content == whole.content
+
+    asyncio.run(check())

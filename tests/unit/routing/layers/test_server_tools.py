@@ -17,7 +17,7 @@ from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ServerSettings
 from llama_compat.errors import APIError
-from llama_compat.exchange import Call, Principal
+from llama_compat.exchange import Call, Principal, Target
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import NamedTools, tools_named
 from llama_compat.hosted.settings import ToolsSettings
@@ -84,7 +84,7 @@ async def test_a_server_of_the_template_is_none_that_a_vendor_knows(
     registered = provider_type(kind)
     settings: Any = registered.config.validate({"api_key": "k"})
     provider = registered.make("p", settings, [])
-    assert relays(provider, await equipped(tools, operation)) is relayed
+    assert relays(provider, await equipped(tools, operation), Target("gpt-5.5")) is relayed
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,9 @@ def test_nothing_stands_at_the_top_that_vendors_refuse(
     schema: dict[str, Any], properties: dict[str, Any], required: list[str]
 ) -> None:
     dialect = {"$schema": "https://json-schema.org/draft-07/schema#"}
-    flat, names = as_vendors_take_it({**dialect, **schema})
+    flat, names, is_another = as_vendors_take_it({**dialect, **schema})
     assert names == {}
+    assert is_another is not REFUSED.isdisjoint(schema)
     assert not REFUSED & set(flat)
     assert flat["type"] == "object"
     assert flat["properties"] == properties
@@ -74,14 +75,14 @@ def test_nothing_stands_at_the_top_that_vendors_refuse(
 def test_what_is_below_stays() -> None:
     below = {"anyOf": [TEXT, {"type": "null"}], "not": {"const": ""}}
     schema = {**with_properties(a=below), "$defs": {"b": TEXT}, "additionalProperties": False}
-    assert as_vendors_take_it(schema) == (schema, {})
+    assert as_vendors_take_it(schema) == (schema, {}, False)
 
 
 def test_names_that_go_in_circles_end() -> None:
     circle = {"anyOf": [{"$ref": "#/$defs/n1"}] * 2}
     names = {f"n{n}": {"anyOf": [{"$ref": f"#/$defs/n{n % 40 + 1}"}] * 2} for n in range(1, 41)}
     names["n40"]["properties"] = {"a": TEXT}  # type: ignore[assignment]
-    flat, _ = as_vendors_take_it({**circle, "$defs": names})
+    flat, _, _ = as_vendors_take_it({**circle, "$defs": names})
     assert flat["properties"] == {"a": TEXT}
 
 
@@ -90,6 +91,7 @@ def test_names_that_vendors_refuse_are_others_for_the_model_alone() -> None:
     told = as_vendors_take_it(
         {"properties": dict.fromkeys(odd, TEXT), "required": ["From>", "a.b-c"]}
     )
+    assert told.is_another
     shown = list(told.schema["properties"])
     assert len(set(shown)) == len(odd)
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", each) for each in shown)
