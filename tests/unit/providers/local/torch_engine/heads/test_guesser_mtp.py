@@ -83,6 +83,21 @@ async def test_of_every_kind_the_reply_is_the_same(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])
+async def test_with_several_heads_the_reply_is_the_same(tmp_path: Path, name: str) -> None:
+    """Alone, four at a time, and what a conversation goes on from."""
+    published, said = publish(tmp_path, name, MIXING, heads=3), []
+    for settings in (PLAIN, MTP):
+        async with running(published.folder, **settings) as engine:
+            alone = [(await generate(engine, each, 40)).token_ids for each in PROMPTS]
+            more = [(*each, *of, 7) for each, of in zip(PROMPTS, alone, strict=True)]
+            beside = await asyncio.gather(*(generate(engine, each, 40) for each in more))
+            said.append([*alone, *(each.token_ids for each in beside)])
+            stats = engine.stats
+    assert said[0] == said[1]
+    assert stats.guessed_right_tokens > 0.5 * stats.guessed_tokens > 50
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])
 async def test_guesses_that_are_all_wrong_change_nothing(tmp_path: Path, name: str) -> None:
     published, said = publish(tmp_path, name), []
     for settings in (PLAIN, MTP):
