@@ -141,8 +141,8 @@ def test_several_two_at_a_time_and_from_the_cache(tmp_path: Path) -> None:
         going = loaded.head.begin([first, second])
         found = [loaded.head.forward(going, loaded.model.vocab_size)]
         for guess in guesses:
-            for each in going:
-                each.own.token_ids.append(guess)
+            for ahead in going:
+                ahead.own.token_ids.append(guess)
             found.append(loaded.head.forward(going, loaded.model.vocab_size))
     expected = expected_logits(published, TOKENS, guesses)
     for place in (0, 1):
