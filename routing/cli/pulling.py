@@ -70,11 +70,9 @@ def show_forecast(forecast: ModelForecast) -> None:
     for need in forecast.needs:
         free = "" if need.free is None else f", {size_of(need.free)} are free"
         word = {None: "takes", True: "fits", False: "DOES NOT FIT"}[need.fits]
+        numbers = "" if need.numbers is None else f" in {need.numbers}"
         usual = " (the default)" if need.usual and len(forecast.needs) > 1 else ""
-        print(
-            f"  {word} on {need.device} in {need.numbers}{usual}: {size_of(need.bytes)} of memory"
-            f"{free}"
-        )
+        print(f"  {word} on {need.device}{numbers}{usual}: {size_of(need.bytes)} of memory{free}")
 
 
 def size_of(count: int) -> str:

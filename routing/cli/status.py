@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from routing.cli.pulling import size_of
 from routing.cli.terminal import console, harmless
 from routing.cli.terminal import table as empty_table
 
@@ -156,7 +157,7 @@ def memory_table(health: Health) -> Table | None:
     if memory is None:
         return None
     there = ", ".join(
-        f"{device} {_gigabytes(each['used'])} of {_gigabytes(each['bound'])}"
+        f"{device} {size_of(each['used'])} of {size_of(each['bound'])}"
         for device, each in memory["devices"].items()
     )
     shown = empty_table()
@@ -173,7 +174,7 @@ def memory_table(health: Health) -> Table | None:
         shown.add_row(
             Text(f"{each['provider']}/{each['model']}"),
             each["state"],
-            _gigabytes(sum(each["sizes"].values())) if each["sizes"] else "",
+            size_of(sum(each["sizes"].values())) if each["sizes"] else "",
             str(each["leases"]),
             str(each["waiting"]),
             f"{each['loads']}{_took(each['load_seconds'])}",
@@ -184,10 +185,6 @@ def memory_table(health: Health) -> Table | None:
 
 def _took(seconds: float | None) -> str:
     return "" if seconds is None else f" ({_seconds(seconds)})"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
 
 
 def _percent(engine: Mapping[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,8 +36,20 @@ def store_folder() -> Path:
     return platformdirs.user_cache_path("llama-compat", appauthor=False)
 
 
+def flat(name: str) -> str:
+    """The name of a model, or of a file in a repository, as that of one folder or file; those of
+    no two are the same.
+
+    What begins behind a slash or a colon is a letter, a digit or an underscore, so that two hyphens
+    stand for either, unless there are such in the name itself.
+    """
+    if "--" in name:
+        name = name.replace("-", "%2D")
+    return re.sub("[/:]", "--", name)
+
+
 def partial_folder(name: str) -> Path:
-    """Where the download or the conversion `name` is under way."""
+    """Where the download or the conversion `name`, which is `flat`, is under way."""
     folder = store_folder() / "partial" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder

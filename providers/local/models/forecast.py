@@ -30,14 +30,14 @@ class Need(NamedTuple):
 
     Attributes:
         device: where: `cpu`, `cuda:0`.
-        numbers: in which, such as `int8`.
+        numbers: in which, such as `int8`; None where nobody says.
         bytes: of memory, while it is loaded and with a cache for its requests.
         free: bytes that are free there now; None if nobody knows.
         usual: whether it runs so where a template says nothing else.
     """
 
     device: str
-    numbers: str
+    numbers: str | None
     bytes: int
     free: int | None
     usual: bool
@@ -224,6 +224,6 @@ def _in_llama_cpp(keys: Mapping[str, Any], file: str, size: int) -> Iterator[Nee
     from providers.local.llama_cpp_engine.provider import footprint_of
 
     said = _QUANTIZED.search(file)
-    numbers = said[1].upper() if said else "as it is"
+    numbers = said[1].upper() if said else None
     for place, count in footprint_of(keys, size, LlamaCppConfig(), None).needs.items():
         yield Need(place, numbers, count, available_memory() if place == "cpu" else None, True)

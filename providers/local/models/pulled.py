@@ -10,6 +10,7 @@ from typing import NamedTuple
 from providers.local.models.folders import (
     ModelStoreError,
     bytes_under,
+    flat,
     partial_folder,
     store_folder,
 )
@@ -64,7 +65,7 @@ def remove(name: str) -> Pulled:
         if name not in there:
             known = f" There are: {', '.join(there)}." if there else " There are none."
             raise ModelStoreError(f"There is no model '{name}' in the store.{known}")
-        gone = partial_folder("removed") / f"{name.replace('/', '--').replace(':', '-')}"
+        gone = partial_folder("removed") / flat(name)
         try:
             shutil.rmtree(gone, ignore_errors=True)
             # Whole or not at all: what is half gone would look like a model.

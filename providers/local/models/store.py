@@ -29,7 +29,7 @@ from pathlib import Path
 
 import filelock
 
-from providers.local.models.folders import ModelStoreError, Progress, store_folder
+from providers.local.models.folders import ModelStoreError, Progress, flat, store_folder
 from providers.local.models.forecast import Announce, ModelForecast
 from providers.local.models.sources.hub import forecast_from_hub, pull_from_hub
 from providers.local.models.sources.ollama import (
@@ -255,7 +255,7 @@ def place_of(name: str) -> Path | None:
         )
     if match["file"] is None:
         return models / "hf" / match["repository"]
-    return models / "gguf" / match["repository"] / match["file"].replace("/", "--")
+    return models / "gguf" / match["repository"] / flat(match["file"])
 
 
 def _pulled(name: str, folder: Path) -> Path:
@@ -269,7 +269,7 @@ def _pulled(name: str, folder: Path) -> Path:
 @contextmanager
 def locked(name: str, progress: Progress) -> Iterator[None]:
     """Hold the pull of `name` against other processes; the system lets go when this one dies."""
-    path = store_folder() / "locks" / (name.replace("/", "--").replace(":", "-") + ".lock")
+    path = store_folder() / "locks" / f"{flat(name)}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
     try:

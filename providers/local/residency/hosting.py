@@ -80,40 +80,48 @@ class HostingProvider(Provider):
             ProviderStartError: a package or a model is missing, or a model can't be loaded.
         """
         require(self.modules, f"by the provider '{self.id}'", self.extra)
-        for name, stay in {model.name: model.stay for model in self.models}.items():
+        stays = {model.name: model.stay for model in self.models}
+        for name, stay in stays.items():
             shared = self._adopted.get(name)
             if shared is None or not self._may_have(shared.value):
                 host = EngineHost(self, name)
                 shared = Shared(host, host.end)
             shared.hold()
             self._hosts[name] = shared
-            adapters = self._sources(name)
             if shared.value.opened is None:
-                shared.value.adapters = adapters
-            await self._bring(shared.value, stay)
-            await shared.value.adapt_to(adapters)
+                shared.value.adapters = self._sources(name)
+            await self._find_room(shared.value, stay)
+        # What can't be as the template says is told before the minutes that others take to load.
+        for name, stay in stays.items():
+            await self._bring(self._hosts[name].value, stay)
+            await self._hosts[name].value.adapt_to(self._sources(name))
         self._adopted = {}
 
     def _may_have(self, host: EngineHost) -> bool:
         resident = host.resident
         return resident is None or self._residency is None or resident.belongs_to(self._residency)
 
+    async def _find_room(self, host: EngineHost, stay: ModelStay) -> None:
+        """Where the memory is shared, see what a model will take of it."""
+        if self._residency is None:
+            return
+        await host.survey()
+        if host.resident is None:
+            host.resident = self._residency.add(host, stay, host.present())
+        self._residency.stays(host.resident, stay)
+
     async def _bring(self, host: EngineHost, stay: ModelStay) -> None:
-        residency = self._residency
-        if residency is None:
+        """Load a model that is to be there from the start."""
+        if self._residency is None:
             if host.resident is not None:
                 # What shared the memory until this template came stays from now on.
                 host.resident.stay = ModelStay("always")
                 await _loaded(host.resident)
             elif host.opened is None:
                 await host.load()
-            return
-        await host.survey()
-        if host.resident is None:
-            host.resident = residency.add(host, stay, host.present())
-        residency.stays(host.resident, stay)
-        if stay.preload:
-            await residency.preload(host.resident)
+        elif stay.preload:
+            assert host.resident is not None
+            await self._residency.preload(host.resident)
 
     async def stop(self) -> None:
         """Break off what is running and let the models go that no other provider has taken over."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Discriminator,
     Field,
     PositiveInt,
@@ -52,15 +53,25 @@ class EagleConfig(ApartConfig):
     """Which: `hf:ORG/NAME` once it is pulled, or the path of its folder."""
 
 
+def _is_asked_for(value: object) -> object:
+    if value is not True:
+        raise ValueError(
+            "write 'mtp: true' for the head in the model's own files; without it 'speculation' is"
+            " 'ngram' or 'none'"
+        )
+    return value
+
+
 class MTPConfig(AheadConfig):
     """The head that a model brings along in its own files (MTP)."""
 
-    mtp: Literal[True]
+    mtp: Annotated[Literal[True], BeforeValidator(_is_asked_for)]
     """`true`."""
 
     tokens: Annotated[int, Field(ge=1, le=7)] = 2
-    """How many it guesses at most, of one request: it was trained for one, and of those behind that
-    fewer are right; beside other requests there is room for fewer."""
+    """How many it guesses at most, of one request: it was trained for one, or for as many as the
+    files have such layers, and of those behind that fewer are right; beside other requests there is
+    room for fewer."""
 
 
 def _kind_of_speculation(given: object) -> str | None:

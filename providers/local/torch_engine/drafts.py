@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -67,10 +68,10 @@ def check_ahead(model: loader.LoadedModel) -> None:
     )
 
 
-def load_head(
+def load_heads(
     name: str, folder: Path, config: TorchConfig, decoder: Decoder, quantization: str
-) -> GuessingHead | None:
-    """Load the head that guesses for a model; called in the thread that loads that.
+) -> Sequence[GuessingHead]:
+    """Load the heads that guess for a model; called in the thread that loads that.
 
     Args:
         name: the provider's name for the model, for messages.
@@ -80,20 +81,20 @@ def load_head(
         quantization: of its weights, one of `linear.MAKES`.
 
     Returns:
-        None where the settings ask for none.
+        One for each further token, in this order; none where the settings ask for none.
 
     Raises:
-        ProviderStartError: it can't be loaded, or they don't go together.
+        ProviderStartError: one can't be loaded, or they don't go together.
     """
     settings = config.speculation
     if isinstance(settings, MTPConfig):
-        return mtp_checkpoint.read_head(name, folder, decoder, linear.MAKES[quantization])
+        return mtp_checkpoint.read_heads(name, folder, decoder, linear.MAKES[quantization])
     if not isinstance(settings, EagleConfig):
-        return None
+        return ()
     own = model_store.resolve(settings.eagle)
     device, dtype = decoder.embedding.device, decoder.embedding.dtype
     kept = head_quantization(own, config, settings, device, dtype)
-    return eagle_checkpoint.read_head(name, own, settings, decoder, kept)
+    return (eagle_checkpoint.read_head(name, own, settings, decoder, kept),)
 
 
 def head_quantization(

@@ -19,6 +19,7 @@ from providers.local.models import forecast
 from providers.local.models.folders import (
     ModelStoreError,
     Progress,
+    flat,
     partial_folder,
     publish,
 )
@@ -131,7 +132,7 @@ def forecast_from_hub(name: str, progress: Progress) -> ModelForecast:
 def _look_up(name: str, progress: Progress) -> tuple[HubModel, Path]:
     require(["huggingface_hub"], "to pull from Hugging Face")
     repository, _, file = name.partition(":")
-    partial = partial_folder("hf--" + re.sub("[/:]", "--", name))
+    partial = partial_folder(flat(f"hf:{name}"))
     # What earlier versions left there, by the hub's library.
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     progress("Listing its files")

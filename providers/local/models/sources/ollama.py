@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from providers.local.models import forecast
-from providers.local.models.folders import ModelStoreError, Progress, partial_folder, publish
+from providers.local.models.folders import (
+    ModelStoreError,
+    Progress,
+    flat,
+    partial_folder,
+    publish,
+)
 from providers.local.models.forecast import ModelForecast
 from providers.local.models.gguf_header import read_remote_header
 from providers.local.models.sources import ranged
@@ -109,7 +115,7 @@ def pull_from_ollama(
     Raises:
         ModelStoreError: it can't be had whole; what has arrived is kept.
     """
-    partial = partial_folder(f"ollama--{name.namespace}--{name.model}--{name.tag}")
+    partial = partial_folder(flat(f"{PREFIX}{name.namespace}/{name.model}:{name.tag}"))
     manifest, wanted = _look_up(name, partial, progress)
     if announce is not None:
         announce(_forecast(name, wanted, progress))

@@ -1,10 +1,16 @@
-"""Runs a head beside its model: in the same blocks of the cache, a step behind it.
+"""Runs heads beside their model: in the same blocks of the cache, a step behind it.
 
-The head's keys and values of a token lie where the model's do, in a layer of their own. So what is
+A head's keys and values of a token lie where the model's do, in a layer of their own. So what is
 found of a prompt in the cache is there for both, and what has to give way goes with the model's.
 They are made of the model's states and of the token that follows. That is known of the last token
 once it was chosen, so that its state waits until then; and on to the end of its block, if nothing
 is guessed.
+
+Where a model has several heads, each guesses a token of its own, of what the head before it makes
+of the same tokens, and of the token that follows so many places behind each (DeepSeek V3,
+arXiv:2412.19437, section 2.2). Of the last few tokens that is a guess, or nothing yet, so that
+their states wait, and all heads compute them again. Behind the last head's guess it goes on with
+its own.
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ class Ahead:
         own: with what is guessed.
         blocks: of the cache; one more than the sequence has.
         start: the place of the first token that the head has yet to compute.
-        states: of these tokens, `[tokens, hidden]`.
+        states: of these tokens, `[tokens, hidden]`, as the head that guesses next takes them.
     """
 
     sequence: TorchSequence
@@ -76,55 +82,64 @@ class _Rows:
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self.states: list[torch.Tensor] = []
-        self.token_ids: list[int] = []
+        self.following: list[list[int]] = []
         self.positions: list[int] = []
         self.slots: list[int] = []
         self.spans: list[SequenceSpan] = []
 
     def add(
-        self, start: int, states: torch.Tensor, following: Sequence[int], blocks: list[int]
+        self,
+        start: int,
+        states: torch.Tensor,
+        following: Sequence[Sequence[int]],
+        blocks: list[int],
     ) -> None:
         """Add some of a sequence.
 
         Args:
             start: the place of the first.
             states: of each, `[tokens, hidden]`, or what they are fused of.
-            following: the token behind each.
+            following: the token behind each, for one head after the other.
             blocks: of the cache.
         """
-        size, end = self._block_size, start + len(following)
-        self.spans.append(
-            SequenceSpan(len(self.token_ids), len(following), end, blocks, size, states.device)
-        )
+        size, count = self._block_size, len(states)
+        end = start + count
+        before = len(self.positions)
+        self.spans.append(SequenceSpan(before, count, end, blocks, size, states.device))
         self.states.append(states)
-        self.token_ids += following
+        self.following = [
+            [*told, *more]
+            for told, more in zip(self.following or [[]] * len(following), following, strict=True)
+        ]
         self.positions += range(start, end)
         self.slots += (blocks[at // size] * size + at % size for at in range(start, end))
 
 
 class HeadRunner:
-    """A head with its cache.
+    """Heads with their cache.
 
     Args:
-        head: the head.
+        heads: in the order in which they guess.
         blocks: of the model's cache, which are numbered alike.
         block_size: tokens in each; more than are guessed at once.
         shape: what a token takes.
     """
 
-    def __init__(self, head: GuessingHead, blocks: int, block_size: int, shape: CacheShape) -> None:
-        self._head = head
+    def __init__(
+        self, heads: Sequence[GuessingHead], blocks: int, block_size: int, shape: CacheShape
+    ) -> None:
+        self._heads = heads
         self._block_size = block_size
         self._spare = blocks
         # What is guessed may go on behind the blocks that a sequence has yet.
-        device = head.inner.embedding.device
+        device = heads[0].inner.embedding.device
         self._cache = KVCache(shape, blocks + PLACES, block_size, device)
         self._waiting: WeakKeyDictionary[TorchSequence, _Waiting] = WeakKeyDictionary()
 
     @property
     def taken(self) -> TakenStates:
         """What takes the states of a step that the model is about to compute."""
-        return TakenStates(self._head.layers)
+        return TakenStates(self._heads[0].layers)
 
     def read(self, chunks: Sequence[Chunk], taken: TakenStates) -> None:
         """The model has computed a step.
@@ -140,28 +155,44 @@ class HeadRunner:
             at += chunk.rows
             tokens, end = each.token_ids, each.computed + chunk.tokens
             start, states = self._waited(each)
+            self._waiting.pop(each, None)
             if chunk.samples and start // size == end // size:
                 # All of a block at once takes less than one after the other.
                 self._waiting[each] = _Waiting(start, [*states, own.clone()])
                 continue
             count = end - start
+            known = torch.cat([*states, own[: chunk.tokens]])
+            # What some head is to be told of the last ones is not known yet.
+            waiting = len(self._heads) if chunk.samples else len(self._heads) - 1
+            incomplete = known[max(0, count - waiting) :].clone()
             if chunk.samples:
-                self._waiting[each] = _Waiting(end - 1, [own[chunk.tokens - 1 :].clone()])
+                last = own[chunk.tokens - 1 :].clone()
+                self._waiting[each] = _Waiting(end - len(incomplete), [incomplete[:-1], last])
                 # Of a block that is full there may be others who look at it before it is known
                 # what follows here: to them it is as if its last token came again.
                 count -= end % size != 0
-            following = tokens[start + 1 : start + 1 + count]
-            following += tokens[-1:] * (count - len(following))
-            states = torch.cat([*states, own[: chunk.tokens]])[:count]
-            rows.add(start, states, following, each.blocks)
-        if rows.token_ids:
-            token_ids, step = self._step(rows)
-            states = self._head.fuse(torch.cat(rows.states))
-            self._head.write(token_ids, states, step, self._cache.layers[0])
+            elif waiting:
+                self._waiting[each] = _Waiting(end - len(incomplete), [incomplete])
+            following = [
+                _padded(tokens[start + ahead : start + ahead + count], tokens[-1], count)
+                for ahead in range(1, len(self._heads) + 1)
+            ]
+            rows.add(start, known[:count], following, each.blocks)
+        if rows.positions:
+            self._write(rows)
+
+    def _write(self, rows: _Rows) -> None:
+        following, step = self._step(rows)
+        *before, last = zip(self._heads, following, self._cache.layers, strict=True)
+        states = self._heads[0].fuse(torch.cat(rows.states))
+        for head, token_ids, cached in before:
+            states = head.forward(token_ids, states, step, cached)
+        head, token_ids, cached = last
+        head.write(token_ids, states, step, cached)
 
     def _waited(self, sequence: TorchSequence) -> tuple[int, list[torch.Tensor]]:
-        """Where the head goes on with a sequence, and what the model has made of it from there."""
-        waited = self._waiting.pop(sequence, None)
+        """Where the heads go on with a sequence, and what the model has made of it from there."""
+        waited = self._waiting.get(sequence)
         known = [] if waited is None else waited.known(sequence)
         return (waited.start, known) if waited is not None and known else (sequence.computed, [])
 
@@ -172,38 +203,57 @@ class HeadRunner:
         for place, each in enumerate(sequences):
             start, known = self._waited(each)
             if known:
-                states = self._head.fuse(torch.cat(known))
+                states = self._heads[0].fuse(torch.cat(known))
                 blocks = [*each.blocks, self._spare + place]
                 found.append(Ahead(each, as_guessed(each), blocks, start, states))
         return found
 
     def forward(self, going: Sequence[Ahead], vocab_size: int) -> torch.Tensor:
-        """Compute what is known of each.
+        """Compute what is known of each, by the head whose turn it is.
 
         Args:
-            going: which; where they are moves on.
+            going: which, of each of which as many tokens are guessed; where they are moves on.
             vocab_size: of the model.
 
         Returns:
             The logits of their next tokens: float32, `[going, vocab_size]`.
         """
+        turn = min(len(going[0].guessed), len(self._heads) - 1)
+        head, is_last = self._heads[turn], turn == len(self._heads) - 1
         rows = _Rows(self._block_size)
         for each in going:
-            first = each.start + 1
+            first = each.start + 1 + turn
             following = each.own.token_ids[first : first + len(each.states)]
-            rows.add(each.start, each.states, following, each.blocks)
-            each.start += len(each.states)
-        token_ids, step = self._step(rows)
+            rows.add(each.start, each.states, [following], each.blocks)
+        [token_ids], step = self._step(rows)
         states = torch.cat(rows.states)
-        hidden = self._head.forward(token_ids, states, step, self._cache.layers[0])
+        hidden = head.forward(token_ids, states, step, self._cache.layers[turn])
         last = [span.rows.stop - 1 for span in rows.spans]
-        hidden = hidden[last]
-        for each, state in zip(going, hidden.split(1), strict=True):
-            each.states = state
-        return self._head.logits(hidden, step, vocab_size)
+        for each, span in zip(going, rows.spans, strict=True):
+            each.states = hidden[span.rows]
+            if is_last:
+                each.start += len(each.states)
+                each.states = each.states[-1:]
+                self._computed(each.sequence)
+        return head.logits(hidden[last], step, vocab_size)
+
+    def _computed(self, sequence: TorchSequence) -> None:
+        """All heads have computed what waits of a sequence; the last of it has to come again, as
+        some of them were told guesses."""
+        waited = self._waiting.pop(sequence, None)
+        again = len(self._heads) - 1
+        if waited is not None and again:
+            known = torch.cat(waited.known(sequence))[-again:]
+            self._waiting[sequence] = _Waiting(sequence.computed - len(known), [known])
 
     def _step(self, rows: _Rows) -> tuple[torch.Tensor, ForwardStep]:
-        device = self._head.inner.embedding.device
-        numbers = [rows.token_ids, rows.positions, rows.slots]
-        token_ids, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
-        return token_ids, TorchStep(self._head.inner, positions, slots, rows.spans)
+        """What follows, `[heads, tokens]` int64, and where the tokens are."""
+        inner = self._heads[0].inner
+        device = inner.embedding.device
+        numbers = [*rows.following, rows.positions, rows.slots]
+        *following, positions, slots = torch.tensor(numbers, dtype=torch.long, device=device)
+        return torch.stack(following), TorchStep(inner, positions, slots, rows.spans)
+
+
+def _padded(tokens: list[int], last: int, count: int) -> list[int]:
+    return tokens + [last] * (count - len(tokens))

@@ -4,7 +4,7 @@
 model, normalised as for its logits, and the embedding of the token that follows are normalised
 each by itself, made one, and go through a layer like the model's own. What comes of that tells the
 token after it by the model's embeddings and head, and is handed on in place of what the model would
-say, so that one head guesses several tokens.
+say: to the next such layer, where the model was trained with several, or to this one again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The MTP head in a model's own checkpoint, which lies beside what transformers reads of it.
+"""The MTP heads in a model's own checkpoint, which lie beside what transformers reads of it.
 
-Its layer is one of the model's, so that transformers reads it, as a model of one layer.
+The layer of each is one of the model's, so that transformers reads it, as a model of one layer.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from providers.local.torch_engine.formats.weight_files import late_weights, plai
 from providers.local.torch_engine.heads.head import HeadError
 from providers.local.torch_engine.heads.mtp import MTPHead
 from providers.local.torch_engine.loading.architectures import ARCHITECTURES
-from providers.local.torch_engine.loading.checkpoint import first_predictor, plain_config
+from providers.local.torch_engine.loading.checkpoint import plain_config, predictors_behind
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder, Norm
@@ -33,7 +34,7 @@ class Names(NamedTuple):
     """What a family of checkpoints calls the parts of a head.
 
     Attributes:
-        layer: what the names of its layer begin with.
+        layer: what the names of its layer begin with, before a number; empty where nothing does.
         embedding_norm, state_norm, projection: see `MTPHead`.
         norm: the last.
     """
@@ -45,7 +46,7 @@ class Names(NamedTuple):
     norm: str
 
 
-QWEN = Names("layers.0.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+QWEN = Names("layers.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 DEEPSEEK = Names("", "enorm", "hnorm", "eh_proj", "shared_head.norm")
 NAMES = (QWEN, DEEPSEEK)
 
@@ -73,8 +74,27 @@ def layer_config(config: Any) -> Any:
     return text
 
 
-def read_head(name: str, folder: Path, model: Decoder, make: linear.Make) -> MTPHead:
-    """Read the head of the model in `folder`.
+def layers_in(names: Iterable[str], config: Any) -> list[tuple[str, str]]:
+    """What the names of the weights of each head begin with, and those of its layer, in the order
+    in which they guess.
+
+    Args:
+        names: of the weights in a checkpoint.
+        config: transformers', of the model.
+    """
+    there = list(names)
+    found = []
+    for start in predictors_behind(there, config):
+        # Several layers of Qwen's share what is before and behind them.
+        own = re.compile(re.escape(f"{start}{QWEN.layer}") + r"(\d+)\.")
+        numbers = {int(match[1]) for each in there if (match := own.match(each))}
+        layers = [f"{start}{QWEN.layer}{number}." for number in sorted(numbers)]
+        found += [(start, layer) for layer in layers or [start]]
+    return found
+
+
+def read_heads(name: str, folder: Path, model: Decoder, make: linear.Make) -> list[MTPHead]:
+    """Read the heads of the model in `folder`, in the order in which they guess.
 
     Args:
         name: the provider's name for the model, for messages.
@@ -95,49 +115,67 @@ def read_head(name: str, folder: Path, model: Decoder, make: linear.Make) -> MTP
         ) from error
 
 
-def _read(folder: Path, model: Decoder, make: linear.Make) -> MTPHead:
+def _read(folder: Path, model: Decoder, make: linear.Make) -> list[MTPHead]:
     from transformers import AutoConfig
 
     whole = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = layer_config(whole)
     with _stored(folder, model.embedding.dtype) as stored:
-        start = first_predictor(stored, whole)
-        if start is None:
+        layers = layers_in(stored, whole)
+        if not layers:
             raise HeadError("its files have no MTP weights")
-        own = {
-            each.removeprefix(start): stored[each]
-            for each in stored
-            if each.startswith(start) and not each.endswith(SHARED)
-        }
-        names = next((each for each in NAMES if f"{each.projection}.weight" in own), None)
-        if names is None:
-            raise HeadError(f"its MTP weights ('{start}*') are named as none that are read here")
-        config = layer_config(whole)
-        inner = _inner(config, own, names, model, make)
-        with torch.inference_mode():
-            head = MTPHead(
-                inner=inner,
-                embedding_norm=_norm(own, names.embedding_norm, config, model),
-                state_norm=_norm(own, names.state_norm, config, model),
-                projection=make(_taken(own, names.projection, model), None),
-                layers=(len(model.layers),),
-                fuse=model.norm,
-            )
-    if over := [each for each in own if not each.startswith("layers.")]:
+        return [_head(stored, *each, config, model, make) for each in layers]
+
+
+def _head(
+    stored: Mapping[str, Any],
+    start: str,
+    layer: str,
+    config: Any,
+    model: Decoder,
+    make: linear.Make,
+) -> MTPHead:
+    """The head whose layer's weights have names that begin with `layer`."""
+    own = {
+        each.removeprefix(start): stored[each]
+        for each in stored
+        if each.startswith(start) and not each.endswith(SHARED)
+    }
+    names = next((each for each in NAMES if f"{each.projection}.weight" in own), None)
+    if names is None:
+        raise HeadError(f"its MTP weights ('{start}*') are named as none that are read here")
+    inner = _inner(config, own, layer.removeprefix(start), names, model, make)
+    with torch.inference_mode():
+        head = MTPHead(
+            inner=inner,
+            embedding_norm=_norm(own, names.embedding_norm, config, model),
+            state_norm=_norm(own, names.state_norm, config, model),
+            projection=make(_taken(own, names.projection, model), None),
+            layers=(len(model.layers),),
+            fuse=model.norm,
+        )
+    if over := [each for each in own if not (names.layer and each.startswith(names.layer))]:
         raise HeadError(f"it has MTP weights that are not known here: {_listed(over)}")
     return head
 
 
 def _inner(
-    config: Any, own: dict[str, Any], names: Names, model: Decoder, make: linear.Make
+    config: Any,
+    own: dict[str, Any],
+    before: str,
+    names: Names,
+    model: Decoder,
+    make: linear.Make,
 ) -> Decoder:
-    """The layer, with what is behind it, by the way of transformers' model."""
+    """The layer whose weights' names begin with `before`, with what is behind it, by the way of
+    transformers' model."""
     from transformers import AutoModelForCausalLM
 
-    parts = {f"{part}.weight" for part in names[1:-1]}
+    parts = {f"{part}.weight" for part in names[1:]}
     state = {
-        f"model.layers.0.{each.removeprefix(names.layer)}": own.pop(each)
+        f"model.layers.0.{each.removeprefix(before)}": own.pop(each)
         for each in list(own)
-        if each.startswith(names.layer) and each not in parts and each != f"{names.norm}.weight"
+        if each.startswith(before) and each not in parts
     }
     dtype, device = model.embedding.dtype, model.embedding.device
     nothing = torch.zeros(1, config.hidden_size, dtype=dtype)

@@ -6,6 +6,7 @@ model has no place for, with a note in the log. Here either is an error.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -106,16 +107,20 @@ def predictors_in(names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def first_predictor(names: Iterable[str], config: Any) -> str | None:
-    """What the names of the first such layer's weights begin with; None without one.
+def predictors_behind(names: Iterable[str], config: Any) -> list[str]:
+    """What the names of the weights of such layers begin with, in the order in which they predict;
+    Qwen's all begin alike.
 
     Args:
         names: of the weights in a checkpoint.
         config: transformers', of the model.
     """
-    starts = (QWEN_PREDICTORS, f"model.layers.{config.get_text_config().num_hidden_layers}.")
     there = list(names)
-    return next((each for each in starts if any(name.startswith(each) for name in there)), None)
+    if any(name.startswith(QWEN_PREDICTORS) for name in there):
+        return [QWEN_PREDICTORS]
+    first = config.get_text_config().num_hidden_layers
+    starts = (f"model.layers.{number}." for number in itertools.count(first))
+    return [*itertools.takewhile(lambda each: any(n.startswith(each) for n in there), starts)]
 
 
 def _is_own(module: Any, name: str) -> bool:

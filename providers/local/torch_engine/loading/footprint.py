@@ -129,10 +129,12 @@ def footprint(
         head = _head(config, config.speculation, device, dtype)
         loading, stays, parks = loading + head.loading, stays + head.stays, 0
     if isinstance(config.speculation, MTPConfig):
-        from providers.local.torch_engine.heads.mtp_checkpoint import layer_config
+        from providers.local.torch_engine.heads.mtp_checkpoint import layer_config, layers_in
 
         # Its weights are among the model's.
-        head = head._replace(token=_token_bytes(layer_config(architecture), config, dtype))
+        layers = len(layers_in(stored_tensors(folder), architecture))
+        token = layers * _token_bytes(layer_config(architecture), config, dtype)
+        head = head._replace(token=token)
         parks = 0
     cache = cache_bytes(architecture, config, dtype, context_length, stays, head.token)
     beside = 0 if place == "cpu" else CUDA_BYTES

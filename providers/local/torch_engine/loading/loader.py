@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +54,7 @@ from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
+    from providers.local.torch_engine.heads.head import GuessingHead
     from providers.local.torch_engine.heads.head_runner import HeadRunner
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
@@ -196,13 +197,13 @@ def load_here(
             _keep_beside_weights(folder, read, quantization)
         vocab_size, weights = len(decoder.embedding), decoder
         adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
-        guesses = None
+        heads: Sequence[GuessingHead] = ()
         if isinstance(config.speculation, AheadConfig):
-            from providers.local.torch_engine.drafts import load_head
+            from providers.local.torch_engine.drafts import load_heads
 
-            guesses = load_head(name, folder, config, decoder, quantization)
+            heads = load_heads(name, folder, config, decoder, quantization)
         runner, blocks, kernels, long_rope, states, cache_bytes, head = paged(
-            name, decoder, context_length, limits, config, guesses
+            name, decoder, context_length, limits, config, heads
         )
     else:
         runner, vocab_size = unbatched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,7 @@ from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.heads.head_runner import HeadRunner
 from providers.local.torch_engine.loading.kernel_choice import choose_kernels
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.model.kv_cache import PACKED, KVCache
+from providers.local.torch_engine.model.kv_cache import PACKED, CacheShape, KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
 from providers.local.torch_engine.model.rope_lengths import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
@@ -43,7 +44,7 @@ class Paged(NamedTuple):
         long_rope: what long sequences turn by, where that is something else.
         states: who has which, where its layers have some.
         cache_bytes: what the KV cache and the states take.
-        head: beside it, where it has one.
+        head: beside it, where it has some.
     """
 
     runner: Runner
@@ -61,7 +62,7 @@ def paged(
     context_length: int,
     limits: StepLimits,
     config: TorchConfig,
-    head: GuessingHead | None = None,
+    heads: Sequence[GuessingHead] = (),
 ) -> Paged:
     """Make what runs a model in batches.
 
@@ -71,7 +72,7 @@ def paged(
         context_length: the most tokens of a sequence, where there is memory for them.
         limits: of its steps; fewer sequences, where their states don't fit.
         config: the provider's settings.
-        head: that guesses for it; its keys and values lie beside the model's.
+        heads: that guess for it; their keys and values lie beside the model's.
 
     Raises:
         ProviderStartError: there is not enough memory, or the kernels asked for don't work.
@@ -80,8 +81,9 @@ def paged(
     if config.kv_cache_dtype != "auto":
         _check_packed(name, config.kv_cache_dtype, decoder)
         shape = replace(shape, dtype=PACKED[config.kv_cache_dtype])
-    beside = None if head is None else replace(head.inner.cache_shape, dtype=shape.dtype)
-    token_bytes = shape.bytes_per_token + (0 if beside is None else beside.bytes_per_token)
+    rows = [each for head in heads for each in head.inner.cache_shape.layers]
+    beside = CacheShape(rows, shape.dtype)
+    token_bytes = shape.bytes_per_token + beside.bytes_per_token
     block_bytes = token_bytes * BLOCK_SIZE
     allowed = config.kv_cache
     if allowed <= 1:
@@ -102,9 +104,10 @@ def paged(
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
     ahead = None
-    if head is not None and beside is not None:
-        head.inner.reach(positions)
-        ahead = HeadRunner(head, total, BLOCK_SIZE, beside)
+    if heads:
+        for head in heads:
+            head.inner.reach(positions)
+        ahead = HeadRunner(heads, total, BLOCK_SIZE, beside)
     chosen = choose_kernels(name, config.kernels, decoder, cached=shape.dtype)
     runner: Runner
     if chosen == "triton":

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from llama_compat.distribution import Distribution
+from providers.local.models.forecast import ModelForecast, Need
 from routing.cli import app
-from routing.cli.pulling import wanted_models
+from routing.cli.pulling import show_forecast, wanted_models
 from tests.conftest import needs_torch
 from tests.forked import TORCH, run
 from tests.integration.server_process import write_template
@@ -114,6 +115,16 @@ def test_what_a_person_wants_to_know_first(
     assert "hf:org/name is ready in" in result.stdout
     result = CliRunner().invoke(app, ["pull", "starter", "--dry-run"])
     assert (result.exit_code, "135 million parameters" in result.stderr) == (1, True)
+
+
+def test_a_file_whose_name_says_no_numbers_is_told_without(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    need = Need("cpu", None, 153_000_000, 2 * 10**9, usual=True)
+    show_forecast(ModelForecast("x.gguf", 98_000_000, None, None, "local::llama_cpp", "", (need,)))
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "  fits on cpu: 153 MB of memory, 2.0 GB are free"
+    )
 
 
 @needs_torch

@@ -234,7 +234,10 @@ def test_models_that_share_memory_are_rows_of_their_own(server: Told) -> None:
     waited_for = {**there, "model": "coder", "state": "out", "sizes": {}, "leases": 0, "waiting": 7}
     waited_for |= {"keep": "always", "expires_seconds": None, "loads": 0, "load_seconds": None}
     server.health["memory"] = {
-        "devices": {"cpu": {"bound": 12_000_000_000, "used": 4_200_000_000}},
+        "devices": {
+            "cpu": {"bound": 12_000_000_000, "used": 4_200_000_000},
+            "cuda:0": {"bound": 800_000_000, "used": 44_000_000},
+        },
         "models": [there, waited_for],
     }
     result = status("--url", server.url)
@@ -257,3 +260,4 @@ def test_models_that_share_memory_are_rows_of_their_own(server: Told) -> None:
     ]
     assert coder == ["torch/coder", "out", "0", "7", "0", "always"]
     assert "cpu 4.2 GB of 12.0 GB" in result.stdout
+    assert "cuda:0 44 MB of 800 MB" in result.stdout

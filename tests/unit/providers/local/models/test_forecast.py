@@ -56,6 +56,7 @@ def test_a_model_is_foretold_as_it_turns_out(hub: Hub, store: Path, tmp_path: Pa
     assert first.parameters == sum(counts)
     assert [need.usual for need in first.needs].count(True) == 1
     for need in first.needs:
+        assert need.numbers is not None
         kind = "none" if need.numbers.startswith(("float32", "bfloat")) else need.numbers
         config = TorchConfig(quantization=kind)
         taken = footprint("name", folder, config, None, generates=True)

@@ -27,6 +27,7 @@ from platformdirs.macos import MacOS
 from providers.local.models import store as model_store
 from providers.local.models.folders import ModelStoreError, Progress, store_folder
 from providers.local.models.programs import Failure, run_python
+from providers.local.models.pulled import pulled, remove
 from providers.local.models.sources.wheel import GGUFWheel, convert, pull_wheel
 from providers.local.models.store import pull, resolve, resolve_gguf
 from tests.conftest import needs_torch
@@ -754,6 +755,17 @@ def test_one_file_of_a_repository_is_pulled(hub: Hub) -> None:
     # The repository itself is another model, which is not there.
     with pytest.raises(ModelStoreError, match="not on this machine yet"):
         resolve("hf:org/name")
+
+
+def test_files_whose_names_differ_in_a_slash_are_two_models(hub: Hub) -> None:
+    hub.files |= {"a/b.gguf": GGUF, "a--b.gguf": GGUF[::-1]}
+    names = ["hf:org/name:a--b.gguf", "hf:org/name:a/b.gguf"]
+    for name in names:
+        pull(name, Steps())
+    assert [resolve_gguf(each).read_bytes() for each in names] == [GGUF[::-1], GGUF]
+    assert [each.name for each in pulled()] == names
+    remove(names[0])
+    assert [each.name for each in pulled()] == names[1:]
 
 
 def test_a_file_in_parts_comes_with_all_of_them(hub: Hub) -> None:

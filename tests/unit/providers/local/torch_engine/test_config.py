@@ -29,6 +29,12 @@ KINDS = "expected 'ngram', 'none', or one of the keys 'draft', 'eagle' and 'mtp'
             "{mtp: true, quantization: int8}",
             "unknown key 'quantization'; the keys here are tokens, mtp",
         ),
+        (
+            "{mtp: false}",
+            "speculation.mtp: write 'mtp: true' for the head in the model's own files; without it"
+            " 'speculation' is 'ngram' or 'none'",
+        ),
+        ("{mtp: layers.61}", "speculation.mtp: write 'mtp: true'"),
     ],
 )
 def test_a_mistake_in_speculation_is_told_once_and_of_its_kind(

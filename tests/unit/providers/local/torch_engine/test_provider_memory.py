@@ -26,7 +26,7 @@ from llama_compat.types import (
     UserMessage,
 )
 from providers.base import ProviderModel, ProviderStartError
-from providers.local.residency.host import Footprint
+from providers.local.residency.host import EngineHost, Footprint
 from providers.local.residency.residency import Residency
 from providers.local.residency.resident import Resident, Whereabouts
 from providers.local.torch_engine import parking
@@ -107,6 +107,28 @@ async def test_two_models_take_turns_in_the_room_of_one(folders: tuple[str, str]
         assert provider.engine_stats()[a].generated_tokens == 6
         assert provider.engine_stats()[b].generated_tokens == 3
         assert provider.stats() == {"running": 0, "waiting": 0}
+
+
+async def test_what_can_not_be_is_told_before_anything_is_loaded(
+    folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading large models takes minutes."""
+    a, b = folders
+    models = (
+        ProviderModel(a, stay=ModelStay("always", preload=True)),
+        ProviderModel(b, stay=ModelStay(park=True)),
+    )
+    provider = provider_of(residency(10**9), *models)
+    loads: list[str] = []
+
+    async def load(host: EngineHost) -> None:
+        loads.append(host.name)
+
+    monkeypatch.setattr(EngineHost, "load", load)
+    with pytest.raises(ProviderStartError, match=f"'{b}' of 'local' can't be parked"):
+        await provider.start()
+    await provider.stop()
+    assert not loads
 
 
 async def test_one_answers_while_another_is_loaded(

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 from llama_compat.types import TopPSamplingStrategy
 from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
+from tests.tiny_adapters import make_adapter
 from tests.unit.providers.local.engines import generate, opened, running
 from tests.unit.providers.local.torch_engine.heads.eagle_heads import random_pair, telling_pair
 from tests.unit.providers.local.torch_engine.test_drafts import (
@@ -69,6 +70,39 @@ async def test_the_reply_is_the_same_in_fewer_steps(engines: Any, name: str) -> 
     assert guessing.stats.steps - before.steps == 60 - right
     assert guessing.stats.used_blocks == 0
     assert plain.stats.guessed_tokens == 0
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.3])
+async def test_adapters_are_guessed_for_beside_their_model(
+    engines: Any, pair: tuple[Path, Path], tmp_path: Path, strength: float
+) -> None:
+    """By what goes on inside the model with each: little changed the head is right, much it is
+    wrong, and either way a reply is what it is without."""
+    adapters = [
+        None,
+        *(
+            str(make_adapter(tmp_path / f"{seed}", pair[0], seed=seed, strength=strength))
+            for seed in (1, 2)
+        ),
+    ]
+    said = []
+    for engine in engines:
+        for each in adapters[1:]:
+            engine.load_adapter(each)
+        before = engine.stats
+        alone = [await generate(engine, PROMPTS[1], 40, adapter=each) for each in adapters]
+        beside = await asyncio.gather(
+            *(generate(engine, PROMPTS[2], 40, adapter=each) for each in adapters)
+        )
+        said.append([each.token_ids for each in (*alone, *beside)])
+        right = engine.stats.guessed_right_tokens - before.guessed_right_tokens
+        guessed = engine.stats.guessed_tokens - before.guessed_tokens
+        for each in adapters[1:]:
+            engine.unload_adapter(each)
+    assert said[0] == said[1]
+    assert len({tuple(each) for each in said[0]}) == 6, "the adapters change nothing"
+    assert guessed > 40
+    assert right > 20 if strength < 0.1 else right < guessed
 
 
 async def test_four_at_a_time_cold_and_warm(engines: Any) -> None:

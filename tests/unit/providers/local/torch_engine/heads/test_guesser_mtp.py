@@ -15,6 +15,7 @@ from llama_compat.types import SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Generation
 from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
+from tests.tiny_adapters import make_adapter
 from tests.unit.providers.local.engines import GREEDY, generate, opened, running, until
 from tests.unit.providers.local.torch_engine.heads.mtp_heads import HYBRID, KINDS, publish
 from tests.unit.providers.local.torch_engine.test_drafts import ALLOWED, SAMPLINGS, shares
@@ -80,6 +81,40 @@ async def test_of_every_kind_the_reply_is_the_same(tmp_path: Path, name: str) ->
             stats = engine.stats
     assert said[0] == said[1]
     assert stats.guessed_right_tokens > 0
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])
+async def test_with_several_heads_the_reply_is_the_same(tmp_path: Path, name: str) -> None:
+    """Alone, four at a time, and what a conversation goes on from."""
+    published, said = publish(tmp_path, name, MIXING, heads=3), []
+    for settings in (PLAIN, MTP):
+        async with running(published.folder, **settings) as engine:
+            alone = [(await generate(engine, each, 40)).token_ids for each in PROMPTS]
+            more = [(*each, *of, 7) for each, of in zip(PROMPTS, alone, strict=True)]
+            beside = await asyncio.gather(*(generate(engine, each, 40) for each in more))
+            said.append([*alone, *(each.token_ids for each in beside)])
+            stats = engine.stats
+    assert said[0] == said[1]
+    assert stats.guessed_right_tokens > 0.5 * stats.guessed_tokens > 50
+
+
+async def test_adapters_are_guessed_for_beside_their_model(tmp_path: Path) -> None:
+    """What the head sees is made with the adapter."""
+    published, said = publish(tmp_path, "glm4_moe", MIXING), []
+    modules = ("q_proj", "k_proj", "v_proj", "o_proj")
+    adapter = str(
+        make_adapter(tmp_path / "adapter", published.folder, modules=modules, strength=0.3)
+    )
+    for settings in (PLAIN, MTP):
+        async with running(published.folder, **settings) as engine:
+            engine.load_adapter(adapter)
+            asked = ((prompt, each) for prompt in PROMPTS[:2] for each in (None, adapter))
+            replies = [generate(engine, prompt, 40, adapter=each) for prompt, each in asked]
+            said.append([each.token_ids for each in await asyncio.gather(*replies)])
+            stats = engine.stats
+    assert said[0] == said[1]
+    assert said[0][0] != said[0][1], "the adapter changes nothing"
+    assert stats.guessed_tokens > 40
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])

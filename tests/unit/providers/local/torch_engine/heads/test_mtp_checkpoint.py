@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import MTPConfig, TorchConfig
 from providers.local.torch_engine.heads.mtp import MTPHead
-from providers.local.torch_engine.heads.mtp_checkpoint import read_head
+from providers.local.torch_engine.heads.mtp_checkpoint import read_heads
 from providers.local.torch_engine.loading.footprint import footprint
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
+from providers.local.torch_engine.scheduling.measured import PLACES
 from tests.unit.providers.local.engines import make_architecture
 from tests.unit.providers.local.torch_engine.formats.checkpoints import set_quantization
 from tests.unit.providers.local.torch_engine.formats.test_fp8 import by_blocks
@@ -96,10 +97,29 @@ def test_it_is_counted_with_its_model(tmp_path: Path) -> None:
     assert guessing.kv_cache == states.nbytes + 2 * (32 + 16) * 2 * (2 * 2 * 32) * 4
 
 
+@pytest.mark.parametrize("name", ["deepseek_v3", HYBRID])
+def test_several_are_counted_with_their_model(tmp_path: Path, name: str) -> None:
+    folder = publish(tmp_path, name, heads=3).folder
+    plain, guessing = (
+        footprint("tiny", folder, config_of(each), 32, generates=True)
+        for each in ("none", {"mtp": True})
+    )
+    loaded = [load("tiny", folder, config_of(each), 32) for each in ("none", {"mtp": True})]
+    head = loaded[1].head
+    assert head is not None
+    # Of two sequences of 32 tokens.
+    own = sum(layer.nbytes for layer in head._cache.layers) * 4 // (4 + PLACES)
+    assert len(head._cache.layers) == 3
+    states = [0 if each.states is None else each.states.states.nbytes for each in loaded]
+    assert loaded[1].cache_bytes - loaded[0].cache_bytes == own + states[1] - states[0]
+    # A bound for a sequence that may begin amid a block.
+    assert guessing.kv_cache - plain.kv_cache >= own + states[1] - states[0]
+
+
 def test_it_shares_what_is_the_models(tmp_path: Path) -> None:
     folder = publish(tmp_path, "deepseek_v3").folder
     decoder = load("tiny", folder, config_of("none"), None).weights
-    head = read_head("tiny", folder, decoder, linear.MAKES["none"])  # type: ignore[arg-type]
+    [head] = read_heads("tiny", folder, decoder, linear.MAKES["none"])  # type: ignore[arg-type]
     assert isinstance(head, MTPHead)
     assert head.inner.embedding is decoder.embedding  # type: ignore[attr-defined]
     assert head.inner.head is decoder.head  # type: ignore[attr-defined]
@@ -117,7 +137,7 @@ def test_quantized_ones_are_widened_as_the_models_are(tmp_path: Path, name: str)
     """As DeepSeek publishes them: FP8, each block with a scale."""
     folder = publish(tmp_path, name).folder
     plain = load("tiny", folder, config_of("none"), None).weights
-    expected = read_head("tiny", folder, plain, linear.MAKES["none"])  # type: ignore[arg-type]
+    [expected] = read_heads("tiny", folder, plain, linear.MAKES["none"])  # type: ignore[arg-type]
     file = folder / "model.safetensors"
     weights, block = load_file(file), (64, 32)
     for each in [each for each in weights if "proj.weight" in each and "kv_b" not in each]:
@@ -128,7 +148,7 @@ def test_quantized_ones_are_widened_as_the_models_are(tmp_path: Path, name: str)
     settings = {"quant_method": "fp8", "weight_block_size": list(block)}
     set_quantization(folder, settings | {"activation_scheme": "dynamic"})
     decoder = load("tiny", folder, config_of("none"), None).weights
-    head = read_head("tiny", folder, decoder, linear.MAKES["none"])  # type: ignore[arg-type]
+    [head] = read_heads("tiny", folder, decoder, linear.MAKES["none"])  # type: ignore[arg-type]
     inputs = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         found, wanted = (each.inner.layers[0].qkv(inputs) for each in (head, expected))
