@@ -384,7 +384,7 @@ def trials() -> list[Trial]:
             found += [Trial(model, prompts, tuning, None) for tuning in PROMPT_TUNINGS]
     for batch, length in ((64, 2048), (8, 1024), (1, 1024), (1, 15000)):
         for splits in (1, 2, 4, 8, 16, 32, 64):
-            tuning = attention.reply_tuning(128)
+            tuning = attention.reply_tuning(128, torch.bfloat16)
             found.append(Trial("llama 3.1 8b", ((1, length),) * batch, tuning, splits))
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import time
 from contextlib import closing, suppress
 from enum import StrEnum
@@ -124,6 +126,13 @@ def run(
         )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
+    from providers.local.torch_engine import lost_devices
+
+    if lost_devices.lost():
+        # What is taken apart as an interpreter ends would ask the GPU, and abort the process.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
     raise typer.Exit(code)
 
 

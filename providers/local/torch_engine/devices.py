@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -125,6 +126,27 @@ def empty_cache() -> None:
             torch.cuda.empty_cache()
 
 
+_host_buffers: list[weakref.ref[torch.Tensor]] = []
+_kept: list[torch.Tensor] = []
+
+
+def host_buffer(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Main memory of some content that is copied to or from `device` while the host goes on."""
+    if device.type == "cpu":
+        return torch.empty(shape, dtype=dtype)
+    buffer = torch.empty(shape, dtype=dtype, pin_memory=True)
+    _host_buffers[:] = [each for each in _host_buffers if each() is not None]
+    _host_buffers.append(weakref.ref(buffer))
+    return buffer
+
+
+def _keep_host_buffers() -> None:
+    """To free one, PyTorch asks the GPU when it has done with it, and aborts the process where that
+    is lost."""
+    _kept.extend(buffer for each in _host_buffers if (buffer := each()) is not None)
+    _host_buffers.clear()
+
+
 # When something fails -----------------------------------------------------------------------------
 
 
@@ -142,6 +164,7 @@ def check(device: torch.device, error: Exception) -> None:
     place = place_of(device)
     if lost_devices.refusal(place) is None and not _answers(device):
         lost_devices.lose(place, error)
+        _keep_host_buffers()
     if (refusal := lost_devices.refusal(place)) is not None:
         raise refusal from error
 

@@ -102,6 +102,10 @@ class TorchEngine(EngineThread[TorchSequence]):
         self._fast = _fast(loaded)
         self._sampler = Sampler(loaded.model.vocab_size, loaded.model.stop_tokens, self._fast)
         self._launched: Launched | None = None
+        self._copies = [
+            devices.host_buffer(loaded.limits.sequences, dtype=torch.int64, device=loaded.device)
+            for _ in range(2)
+        ]
         self._adapters: dict[str, TorchAdapter] = {}
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
@@ -269,7 +273,9 @@ class TorchEngine(EngineThread[TorchSequence]):
         chosen = self._fast.sample(logits, sequences)
         if chosen.device.type != "cuda":
             return Launched(batch, sequences, chosen, chosen, None)
-        copy = torch.empty(len(chosen), dtype=chosen.dtype, pin_memory=True)
+        # Of the step before this, which was not read yet, it is the other.
+        self._copies.reverse()
+        copy = self._copies[0][: len(chosen)]
         copied = torch.cuda.Event()
         copy.copy_(chosen, non_blocking=True)
         copied.record()

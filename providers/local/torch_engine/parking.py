@@ -17,7 +17,7 @@ import torch
 
 from providers.local.engine import Engine
 from providers.local.torch_engine.cpu_thread import on_device
-from providers.local.torch_engine.devices import loading
+from providers.local.torch_engine.devices import host_buffer, loading
 from providers.local.torch_engine.loading.loader import LoadedModel, limits_of, with_room
 from providers.local.torch_engine.loading.paged import paged
 from providers.local.torch_engine.model.decoder import Decoder
@@ -159,7 +159,7 @@ def _main_memory(size: int, *, locked: bool) -> torch.Tensor:
     """So many bytes; locked ones, which the system never moves, are copied several times sooner."""
     if locked:
         try:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            return host_buffer(size, dtype=torch.uint8, device=torch.device("cuda"))
         except RuntimeError as error:
             log.info("weights are parked in memory that is not locked: %s", error)
     return torch.empty(size, dtype=torch.uint8)

@@ -17,12 +17,18 @@ import triton.language as tl
 from providers.local.torch_engine.devices import processors
 from providers.local.torch_engine.kernels.places import Places
 
+LARGEST_HALF = tl.constexpr(65504.0)
+"""What float16 can be."""
+
 LOG2_E = 1.4426950408889634
 """The kernels use powers of 2, which the hardware has."""
 
 MAX_SPLITS = 32
-PROGRAMS_PER_PROCESSOR = 4
-"""As many are wanted at least, so that there is always one whose data has arrived."""
+PROGRAMS_PER_PROCESSOR = 2
+"""As many are wanted, so that there is one whose data has arrived while another waits."""
+
+MOST_HALVED = 8
+"""Up to so many programs to a processor the work of each is done in halves."""
 
 
 class Tuning(NamedTuple):
@@ -97,6 +103,10 @@ def attention_kernel(
         mask=in_rows[:, None] & in_dims[None, :],
         other=0.0,
     )
+    if cache.dtype.element_ty == tl.float8e4nv and query.dtype == tl.bfloat16:
+        # The GPU widens FP8 to float16 in one instruction, and takes several to bfloat16.
+        bounded = tl.minimum(tl.maximum(query.to(tl.float32), -LARGEST_HALF), LARGEST_HALF)
+        query = bounded.to(tl.float16)
 
     # What the first of the tokens sees first, and the last one last.
     begin = 0
@@ -271,27 +281,33 @@ def paged_attention(
         # They are the first in the step, so that a token's row is its sequence's number.
         if splits is None:
             splits = splits_for(decoding * kv_heads, processors(queries.device))
-        launch(0, decoding, 1, splits, tuning or reply_tuning(padded_dim))
+        launch(0, decoding, 1, splits, tuning or reply_tuning(padded_dim, layer.dtype))
     if places.prompts:
         longest = max(prompt.tokens for prompt in places.prompts)
         launch(decoding, len(places.prompts), longest, 1, tuning or prompt_tuning(padded_dim))
     return out
 
 
-def reply_tuning(padded_dim: int) -> Tuning:
-    """For sequences of a single token, with heads of so many numbers."""
-    return Tuning(16, 64, 4, 3) if padded_dim <= 128 else Tuning(16, 32, 4, 3)
+def reply_tuning(padded_dim: int, cached: torch.dtype) -> Tuning:
+    """For sequences of a single token, with heads of so many numbers and a cache of this dtype."""
+    if padded_dim > 128:
+        return Tuning(16, 32, 2, 2)
+    # As many bytes are on their way.
+    return Tuning(16, 64, 2, 3) if cached.itemsize > 1 else Tuning(16, 128, 4, 3)
 
 
 def prompt_tuning(padded_dim: int) -> Tuning:
     """For those of more."""
-    return Tuning(128, 64, 8, 2) if padded_dim <= 128 else Tuning(64, 32, 8, 2)
+    return Tuning(64, 64, 4, 2) if padded_dim <= 128 else Tuning(128, 64, 8, 3)
 
 
 def splits_for(programs: int, processors: int) -> int:
     """Among how many programs the work of each of `programs` is split, for a device's processors.
 
-    A power of 2.
+    A power of 2, as was quickest on an H200 (`bench.kernels_cuda --sweep`): two programs to a
+    processor, and halves up to eight, so that none is left with a whole one at the end.
     """
-    wanted = triton.cdiv(PROGRAMS_PER_PROCESSOR * processors, programs)
-    return int(min(MAX_SPLITS, triton.next_power_of_2(wanted)))
+    splits = PROGRAMS_PER_PROCESSOR * processors // programs
+    if splits < 2:
+        return 2 if programs < MOST_HALVED * processors else 1
+    return int(min(MAX_SPLITS, 1 << (splits.bit_length() - 1)))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from providers.local.torch_engine.devices import host_buffer
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.model_runner import flattened
 from providers.local.torch_engine.scheduling.scheduler import Chunk
@@ -43,7 +44,7 @@ class InputBuffer:
         size = 4 * tokens + 2 * sequences + 1 + blocks * sequences
         self._blocks = blocks
         self._block_size = block_size
-        self._host = torch.zeros(size, dtype=torch.int32, pin_memory=on_gpu)
+        self._host = host_buffer(size, dtype=torch.int32, device=device).zero_()
         self._numbers = self._host.numpy()
         self._device = torch.zeros(size, dtype=torch.int32, device=device)
         self._copied = torch.cuda.Event() if on_gpu else None

@@ -16,6 +16,7 @@ import triton.language as tl
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local import draw
+from providers.local.torch_engine.devices import host_buffer
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, truncation
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
@@ -174,7 +175,7 @@ class KernelSampler:
     def __init__(self, sequences: int, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
         # Temperature (0: the likeliest), top-k (0: all), top-p, min-p and, as bits, the draw's key.
-        self._host = torch.zeros(6, sequences, dtype=torch.float32, pin_memory=on_gpu)
+        self._host = host_buffer(6, sequences, dtype=torch.float32, device=device).zero_()
         self._device = torch.zeros(6, sequences, dtype=torch.float32, device=device)
         self._copied = torch.cuda.Event() if on_gpu else None
 

@@ -22,7 +22,7 @@ from providers.local.torch_engine.scheduling.sequence import TorchSequence
 SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
 """New tokens, and how many there are with them."""
 
-ROWS_OF_AN_EXPERT = (1, 40, 70)
+ROWS_OF_AN_EXPERT = (1, 20, 70, 150)
 """How many pairs of a token and an expert there are, for each expert: of every kind of tiles that
 kernels cut products into."""
 

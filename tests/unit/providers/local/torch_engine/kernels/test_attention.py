@@ -171,10 +171,14 @@ def test_rows_that_fill_a_batch_up_do_no_harm(device: Any, splits: int) -> None:
 
 
 def test_splits() -> None:
-    # Four programs for each of 132 processors, as a power of 2, and no more than is of use.
-    assert splits_for(512, 132) == 2
-    assert splits_for(528, 132) == 1
-    assert splits_for(129, 132) == 8
-    assert splits_for(132, 132) == 4
+    # Two programs for each of 132 processors, as a power of 2, and no more than is of use.
     assert splits_for(1, 132) == 32
-    assert splits_for(1000, 1) == 1
+    assert splits_for(8, 132) == 32
+    assert splits_for(64, 132) == 4
+    assert splits_for(66, 132) == 4
+    assert splits_for(67, 132) == 2
+    # More are halved, up to eight for each.
+    assert splits_for(512, 132) == 2
+    assert splits_for(1055, 132) == 2
+    assert splits_for(1056, 132) == 1
+    assert splits_for(2048, 132) == 1

@@ -31,17 +31,22 @@ X, I, F = "*bf16", "*i32", "*fp32"
 CASES = []
 for groups, dim, window in ((4, 128, 0), (3, 256, 512)):
     padded = triton.next_power_of_2(dim)
-    for rows, splits, warps, stages in ((16, 8, 4, 3), (128 if dim <= 128 else 64, 1, 8, 2)):
+    for splits, (rows, tile, warps, stages) in (
+        (8, attention.reply_tuning(padded, torch.bfloat16)),
+        (1, attention.prompt_tuning(padded)),
+    ):
         CASES.append((attention.attention_kernel,
             [X, X, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32"],
-            [6144, 8, groups, dim, padded, 16, rows, 64 if padded <= 128 else 32, splits, window],
+            [6144, 8, groups, dim, padded, 16, rows, tile, splits, window],
             {"num_warps": warps, "num_stages": stages}))
 # A cache in FP8.
 C = "*fp8e4nv"
-for rows, splits, warps, stages in ((16, 8, 4, 3), (128, 1, 8, 2)):
+for splits, (rows, tile, warps, stages) in (
+    (8, attention.reply_tuning(128, torch.float8_e4m3fn)), (1, attention.prompt_tuning(128))
+):
     CASES.append((attention.attention_kernel,
         [X, C, I, I, I, X, *([F, F] if splits > 1 else [X, X]), "fp32", "i32"],
-        [6144, 8, 4, 128, 128, 16, rows, 64, splits, 0],
+        [6144, 8, 4, 128, 128, 16, rows, tile, splits, 0],
         {"num_warps": warps, "num_stages": stages}))
 CASES.append((attention.join_kernel, [F, F, X], [96, 128, 8], {}))
 CASES.append((norms.norm_kernel, [X, X, F, X, "i32", "i32", "fp32"], [True, 4096], {}))
@@ -68,7 +73,7 @@ CASES.append((products.join_splits_kernel, [F, F, X, X, "i32", "i32", "i32"], [5
 # Of Qwen3 30B-A3B, with every kind of tiles.
 CASES.append((router.route_kernel, [X, F, X, I, "fp32"], [128, 128, 8, 8, False, False, True],
     {"num_warps": 1}))
-for pairs in (8, 8192, 65536):
+for pairs in (8, 2048, 8192, 65536):
     tiles = experts.tiles_of(pairs, 128, torch.bfloat16)
     CASES.append((experts.plan_kernel, [I, I, "i32", "i32"],
         [128, 256, tiles.rows, experts.MANY_PAIRS], {"num_warps": 8}))
