@@ -17,6 +17,7 @@ weights and KV cache have 8 bits a number:
 - `prompts`: tokens of prompts a second, in steps of 2,048 and of 8,192 tokens
 - `mixed`: the time between tokens of 32 streams while prompts of 4,000 tokens come in, and without
 - `profile`: which kernels a step of replies, and one of prompts, consists of
+- `host`: what of the host's functions takes its time where a step is not one graph
 - `batch`: nano-vllm's workload: 256 requests of 100 to 1,024 tokens in and as many out, in the
   shape of Qwen3 0.6B
 
@@ -29,13 +30,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import cProfile
 import json
+import pstats
 import random
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -289,6 +293,32 @@ def measure_profile(on: Opened) -> dict[str, Any]:
     return found
 
 
+def measure_host(on: Opened) -> dict[str, Any]:
+    """What the host does to launch a step of 64 replies without a graph, by its own time."""
+    runner = on.engine.loaded.runner
+    assert isinstance(runner, KernelRunner)
+    profile = cProfile.Profile()
+    with torch.inference_mode():
+        inputs = runner._inputs.load((), padded=64)
+        for turn in range(13):
+            if turn == 3:
+                profile.enable()
+            runner._compute(inputs)
+        profile.disable()
+        torch.cuda.synchronize()
+    stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    rows = [
+        {
+            "function": f"{Path(file).name}:{line} {name}"[-70:],
+            "calls": calls // 10,
+            "own_ms": round(own * 100, 3),
+        }
+        for (file, line, name), (_, calls, own, _, _) in stats.items()
+    ]
+    rows.sort(key=lambda each: -float(str(each["own_ms"])))
+    return {"a step": rows[:20]}
+
+
 def ragged(shape: Shape, most: int) -> list[list[int]]:
     """64 prompts of 32 to `most` tokens."""
     chosen = random.Random(5)
@@ -364,6 +394,7 @@ ON_ONE: dict[str, Callable[[Opened], dict[str, Any]]] = {
     "prompts": measure_prompts,
     "mixed": measure_mixed,
     "profile": measure_profile,
+    "host": measure_host,
 }
 """What is measured on the same engine."""
 
