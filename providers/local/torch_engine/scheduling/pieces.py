@@ -25,10 +25,15 @@ MARGIN = 0.8
 """Of what a piece may take, since steps vary."""
 
 PIECES_IN_A_ROW = 16
-"""After so many steps with a piece there is one without: what that takes grows with the replies."""
+"""After so many steps with a piece there is one without, and one with a small one: what they take
+grows with the replies."""
 
 RECENT = 0.2
 """What the last step counts for beside all before it."""
+
+MOST_GROWTH = 4
+"""So many times as large as the largest so far a piece may be: what is known of small ones may say
+little of it."""
 
 
 class PromptPieces:
@@ -47,14 +52,17 @@ class PromptPieces:
         self._slowdown = slowdown
         self._clock = clock
         self._usual: dict[int, float] = {}
-        self._token_seconds: float | None = None
+        self._pieces = _Pieces()
+        self._largest = FIRST_TOKENS
         self._began = 0.0
         self._replies = 0
         self._tokens = 0
         self._in_a_row = 0
+        self._small_next = False
 
     def tokens(self, replies: int) -> int:
-        """What the next step may have, which is nothing now and then; the step before it is over.
+        """What the next step may have, which is nothing now and then, and little after that, so
+        that it is known what both take; the step before it is over.
 
         Args:
             replies: how many tokens of replies it computes.
@@ -63,12 +71,15 @@ class PromptPieces:
             return self._most
         if self._in_a_row >= PIECES_IN_A_ROW:
             self._in_a_row = 0
+            self._small_next = True
             return 0
-        usual = self._usual_seconds(replies)
-        if usual is None or self._token_seconds is None:
+        usual, fits = self._usual_seconds(replies), None
+        if usual is not None and not self._small_next:
+            fits = self._pieces.tokens(MARGIN * (self._slowdown - 1), usual)
+        self._small_next = False
+        if fits is None:
             return min(self._most, FIRST_TOKENS)
-        fits = MARGIN * (self._slowdown - 1) * usual / max(self._token_seconds, 1e-9)
-        tokens = int(min(fits, self._most))
+        tokens = int(min(fits, MOST_GROWTH * self._largest, self._most))
         return min(self._most, max(LEAST_TOKENS, tokens - tokens % MULTIPLE))
 
     def begins(self, replies: int, tokens: int) -> None:
@@ -89,14 +100,56 @@ class PromptPieces:
             return
         usual = self._usual_seconds(replies)
         if usual is not None:
-            more = max(seconds - usual, 0.0) / self._tokens
-            self._token_seconds = _recent(self._token_seconds, more)
+            more = max(seconds - usual, 0.0)
+            self._pieces.learn(self._tokens, more)
+            self._largest = max(self._largest, self._tokens)
 
     def _usual_seconds(self, replies: int) -> float | None:
         """What a step with so many replies takes without a prompt: one with about as many."""
         if not self._usual:
             return None
         return self._usual[min(self._usual, key=lambda each: abs(each - replies))]
+
+
+class _Pieces:
+    """What steps with a piece of a prompt take longer than others: something for each token, and
+    something at least. On a GPU that is much, as such a step is launched kernel by kernel where
+    others are one graph. Small pieces and large ones together tell the two."""
+
+    def __init__(self) -> None:
+        self._small: tuple[float, float] | None = None
+        self._large: tuple[float, float] | None = None
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """A piece of so many tokens took so long."""
+        if tokens <= FIRST_TOKENS:
+            # There are few of these.
+            self._small = _mean(self._small, tokens, seconds, 0.5)
+        else:
+            self._large = _mean(self._large, tokens, seconds, RECENT)
+
+    def tokens(self, share: float, usual: float) -> float | None:
+        """How many take `share` of `usual` seconds, and of what any piece takes; None where nothing
+        is known."""
+        if self._small is None:
+            return None
+        tokens, seconds = self._small
+        if self._large is None:
+            fits = share * usual * tokens / max(seconds, 1e-9)
+            # One that is larger tells whether it is the tokens that take so long.
+            return max(fits, 2 * FIRST_TOKENS)
+        more_tokens, more_seconds = self._large
+        of_token = max((more_seconds - seconds) / (more_tokens - tokens), 1e-9)
+        at_least = max(seconds - of_token * tokens, 0.0)
+        return share * (usual + at_least) / of_token
+
+
+def _mean(
+    before: tuple[float, float] | None, tokens: float, seconds: float, weight: float
+) -> tuple[float, float]:
+    if before is None:
+        return float(tokens), seconds
+    return before[0] + weight * (tokens - before[0]), before[1] + weight * (seconds - before[1])
 
 
 def _recent(before: float | None, now: float) -> float:

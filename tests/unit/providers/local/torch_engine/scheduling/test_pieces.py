@@ -23,14 +23,17 @@ class Clock:
 class Engine:
     """One whose steps take so many seconds for each token of replies, and of prompts."""
 
-    def __init__(self, slowdown: float, reply: float, prompt: float) -> None:
+    def __init__(
+        self, slowdown: float, reply: float, prompt: float, *, piece: float = 0.0, most: int = 512
+    ) -> None:
         self.clock = Clock()
-        self.pieces = PromptPieces(512, slowdown, self.clock)
-        self.reply, self.prompt = reply, prompt
+        self.pieces = PromptPieces(most, slowdown, self.clock)
+        self.reply, self.prompt, self.piece = reply, prompt, piece
 
     def step(self, replies: int, tokens: int) -> float:
         self.pieces.begins(replies, tokens)
         seconds = 0.01 + replies * self.reply + tokens * self.prompt
+        seconds += self.piece if tokens else 0
         self.clock.now += seconds
         self.pieces.over()
         return seconds
@@ -56,6 +59,32 @@ def test_pieces_become_smaller_as_a_prompt_becomes_slower() -> None:
         engine.step(8, engine.pieces.tokens(8))
     assert LEAST_TOKENS < engine.pieces.tokens(8) < first[-1] / 3
     assert engine.pieces.tokens(8) % MULTIPLE == 0
+
+
+def test_pieces_are_large_where_small_ones_take_as_long() -> None:
+    """As on a GPU, where a step with a piece is launched kernel by kernel."""
+    engine = Engine(2.0, 0.0001, 0.000025, piece=0.012, most=2048)
+    usual = [engine.step(8, 0) for _ in range(3)][-1]
+    pieces, seconds = [], []
+    while sum(pieces) < 4000:
+        pieces.append(engine.pieces.tokens(8))
+        seconds.append(engine.step(8, pieces[-1]))
+    assert len(pieces) < 15
+    # Twice as long as with the smallest piece.
+    assert max(seconds) < 2.1 * (usual + engine.piece)
+    assert seconds[-1] > 1.6 * (usual + engine.piece)
+
+
+def test_what_a_piece_takes_at_least_is_forgotten_where_it_takes_that_no_more() -> None:
+    engine = Engine(2.0, 0.0001, 0.000025, piece=0.012, most=2048)
+    engine.step(8, 0)
+    for _ in range(30):
+        engine.step(8, engine.pieces.tokens(8))
+    engine.piece = 0.0
+    for _ in range(8 * PIECES_IN_A_ROW):
+        seconds = engine.step(8, engine.pieces.tokens(8))
+    usual = engine.step(8, 0)
+    assert seconds < 2.1 * usual
 
 
 def test_the_prompt_always_comes_in() -> None:
