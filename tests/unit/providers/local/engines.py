@@ -405,6 +405,10 @@ def replies_of(
     """As `reference`, of a model that is loaded."""
     if len(prompts) == 1 and not guesses:
         return _generated(model, prompts, max_tokens)
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("longrope", "dynamic"):
+        # What one step makes of a reply is not what many do: they begin as a short sequence.
+        return [_generated(model, [prompt], max_tokens)[0] for prompt in prompts]
     guesses = guesses or _generated(model, prompts, max_tokens)
     return [
         list(guess)

@@ -39,11 +39,15 @@ class Toolbox:
         self.kinds = frozenset(kinds)
 
 
-def live(type: str = "remote::openai", **config: Any) -> LiveTarget:
+SEARCHES = "gpt-4o-search-preview"
+"""A model that searches in chat completions, as others do in responses alone."""
+
+
+def live(type: str = "remote::openai", model: str = "gpt", **config: Any) -> LiveTarget:
     kind = provider_type(type)
     settings = kind.config.validate({"api_key": "sk", **config})
     provider = kind.make("v", settings, [])  # type: ignore[arg-type]
-    return LiveTarget(provider, Target("gpt"), States().provider("v").target("gpt"))
+    return LiveTarget(provider, Target(model), States().provider("v").target(model))
 
 
 def asked(target: LiveTarget, by: Any, **more: Any) -> Request:
@@ -78,11 +82,12 @@ async def test_a_line_is_seen_and_answered() -> None:
 
 
 async def test_tools_of_the_server_are_for_requests() -> None:
-    target = live()
     fetch = {"tools": [{"type": "web_fetch", "name": "web_fetch"}]}
-    for more, toolbox, expected in (
-        ({"web_search_options": {}}, Toolbox("web_search"), NotSent),
-        (fetch, Toolbox("web_fetch"), ByRequests),
+    search: dict[str, Any] = {"web_search_options": {}}
+    for target, more, toolbox, expected in (
+        (live(model=SEARCHES), search, Toolbox("web_search"), NotSent),
+        (live(), search, Toolbox("web_search"), ByRequests),
+        (live(), fetch, Toolbox("web_fetch"), ByRequests),
     ):
         request = asked(target, Capture(upstream(target)), **more)
         assert request.call is not None
@@ -98,9 +103,10 @@ async def test_a_search_that_a_vendor_may_pause_is_for_requests() -> None:
     for more, expected in (({}, NotSent), ({"web_search_options": {}}, ByRequests)):
         with pytest.raises(expected):
             await by_deferral(asked(claude, Capture(provider.upstream), **more))
-    gpt = live()
-    with pytest.raises(NotSent):
-        await by_deferral(asked(gpt, Capture(upstream(gpt)), web_search_options={}))
+    for model, expected in ((SEARCHES, NotSent), ("gpt", ByRequests)):
+        gpt = live(model=model)
+        with pytest.raises(expected):
+            await by_deferral(asked(gpt, Capture(upstream(gpt)), web_search_options={}))
 
 
 async def test_several_replies_are_where_they_are_one_request() -> None:
