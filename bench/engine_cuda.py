@@ -150,10 +150,10 @@ def alike(on: Opened, count: int, length: int, tokens: int, seed: int) -> Work:
 
 
 def step_seconds(served: Sequence[Served]) -> float:
-    """The median time of a step while all of them were there."""
+    """The median time of a step while all of them were there; 0 where they never were at once."""
     first = max(request.tokens[0] for request in served)
     last = min(request.tokens[-1] for request in served)
-    return statistics.median(gaps(served[:1], first, last))
+    return statistics.median(gaps(served[:1], first, last) or [0.0])
 
 
 def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict[str, Any]:
@@ -169,10 +169,15 @@ def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict
             seconds = step_seconds(served)
             tokens = batch * (prompt_len + reply_len / 2)
             roofline = on.roofline(on.shape.read_by(batch), 1, tokens)
+            of_step = {}
+            if seconds:
+                of_step = {
+                    "step_ms": round(seconds * 1000, 3),
+                    "roofline_ms": round(roofline * 1000, 3),
+                    "of_roofline": round(roofline / seconds, 3),
+                }
             found[f"{batch} {'sampled' if temperature else 'greedy'}"] = {
-                "step_ms": round(seconds * 1000, 3),
-                "roofline_ms": round(roofline * 1000, 3),
-                "of_roofline": round(roofline / seconds, 3),
+                **of_step,
                 **metrics(served),
             }
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from scripts.measured.results import number, result, times
 from scripts.measured.section import Section
@@ -146,37 +147,48 @@ def _quality() -> Section:
     )
 
 
+ON_GPUS = {
+    "engine-cuda": "Llama 3.1 8B",
+    "engine-cuda-h200": "Llama 3.1 8B",
+    "engine-cuda-h200-fp8": "Llama 3.1 8B in FP8",
+    "engine-cuda-qwen3-30b-a3b": "Qwen3 30B-A3B",
+}
+"""Results of `bench.engine_cuda`, and of which model's shape they are."""
+
+
 def _on_a_gpu() -> Section:
+    rows = [row for name, model in ON_GPUS.items() for row in _of_a_gpu(result(name), model)]
     found = result("engine-cuda")
-    peaks, decode = found["peaks"], found["results"]["decode"]
-    rows = [
-        (
-            f"a step of {name.replace(' greedy', '').replace(' sampled', ', drawn')}",
-            f"{each['step_ms']:.1f} ms",
-            f"{each['of_roofline']:.0%} of the memory's speed",
-        )
-        for name, each in decode.items()
-    ]
-    rows += [
-        (
-            f"prompts, in {name}",
-            f"{number(each['tokens_per_second'])} tokens/s",
-            f"{each['of_product']:.0%} of a large product's",
-        )
-        for name, each in found["results"]["prompts"].items()
-    ]
+    decode = found["results"]["decode"]
     one, many = decode["1 greedy"], decode["64 greedy"]
+    generated = result("engine-cuda-h200")["results"]["generate"]["of_generate"]
     return Section(
         "How fast is `local::torch` on a GPU?",
-        f"A step of one reply takes {one['step_ms']:.1f} ms, {one['of_roofline']:.0%} of what the"
-        f" memory allows, one of 64 {many['step_ms']:.1f} ms, {many['of_roofline']:.0%}.",
-        (("what", "figure", "share of the roofline"), rows),
-        ["engine-cuda"],
+        f"For Llama 3.1 8B on an H100 a step of one reply takes {one['step_ms']:.1f} ms,"
+        f" {one['of_roofline']:.0%} of what the memory allows, one of 64 {many['step_ms']:.1f} ms,"
+        f" {many['of_roofline']:.0%}. On an H200 it makes {times(generated)} times the tokens of"
+        " transformers' `generate`, of 64 prompts.",
+        (("card", "model", "what", "figure", "share of the roofline"), rows),
+        list(ON_GPUS),
         "python -m bench.engine --engine cuda",
-        more=f"{found['device']}, the shape of Llama 3.1 8B in bfloat16 with random weights, behind"
-        f" prompts of 1,024 tokens. A large copy moved {peaks['bandwidth'] / 1e12:.2f} TB/s there,"
-        f" a large product made {peaks['operations'] / 1e12:.0f} TFLOP/s.",
+        more="bfloat16, random weights; replies behind prompts of 1,024 tokens. What the memory"
+        " allows is by a large copy on the same card, what can be computed by a large product in"
+        " bfloat16.",
     )
+
+
+def _of_a_gpu(found: Any, model: str) -> Iterator[tuple[str, ...]]:
+    card, results = found["device"].removeprefix("NVIDIA "), found["results"]
+    for name, each in results.get("decode", {}).items():
+        step = f"a step of {name.replace(' greedy', '').replace(' sampled', ', drawn')}"
+        yield card, model, step, f"{each['step_ms']:.1f} ms", f"{each['of_roofline']:.0%}"
+    for name, each in results.get("prompts", {}).items():
+        figure = f"{number(each['tokens_per_second'])} tokens/s"
+        yield card, model, f"prompts, {name}", figure, f"{each['of_product']:.0%}"
+    for name, each in results.get("mixed", {}).items():
+        if "no prompts" not in name:
+            figure = f"p99 {each['itl_p99_ms']:.0f} ms, TTFT {each['ttft_median_ms']:.0f} ms"
+            yield card, model, f"32 streams and prompts of 4,000: {name}", figure, ""
 
 
 def _kernels() -> Section:
@@ -196,7 +208,8 @@ def _kernels() -> Section:
         "How fast are its kernels there?",
         "Each beside what the card's memory moves and what its matrix units multiply.",
         (("model", "kernel", "time", "of a copy", "of a product"), rows),
-        ["kernels-cuda", "products-cuda"],
+        ["kernels-cuda", "products-cuda", "attention-cuda", "experts-cuda"],
         "python -m bench.kernels_cuda",
-        more=f"{found['device']}, bfloat16. Other models are in the file.",
+        more=f"{found['device']}, bfloat16. Other models, products of few rows, attention in other"
+        " tiles and mixtures of experts are in the files.",
     )
