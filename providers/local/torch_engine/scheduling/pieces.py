@@ -10,6 +10,7 @@ https://arxiv.org/abs/2403.02310.)
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 FIRST_TOKENS = 8
@@ -30,6 +31,12 @@ grows with the replies."""
 
 RECENT = 0.2
 """What the last step counts for beside all before it."""
+
+SMALL_PIECES = 4
+"""The last so many small ones tell what any piece takes."""
+
+LEAST_SMALL_PIECES = 2
+"""So many have to be known: one may have been held up by something else."""
 
 MOST_GROWTH = 4
 """So many times as large as the largest so far a piece may be: what is known of small ones may say
@@ -117,39 +124,36 @@ class _Pieces:
     others are one graph. Small pieces and large ones together tell the two."""
 
     def __init__(self) -> None:
-        self._small: tuple[float, float] | None = None
+        self._small: deque[tuple[float, int]] = deque(maxlen=SMALL_PIECES)
         self._large: tuple[float, float] | None = None
 
     def learn(self, tokens: int, seconds: float) -> None:
         """A piece of so many tokens took so long."""
         if tokens <= FIRST_TOKENS:
-            # There are few of these.
-            self._small = _mean(self._small, tokens, seconds, 0.5)
+            self._small.append((seconds, tokens))
+        elif self._large is None:
+            self._large = float(tokens), seconds
         else:
-            self._large = _mean(self._large, tokens, seconds, RECENT)
+            more_tokens, more_seconds = self._large
+            self._large = _recent(more_tokens, tokens), _recent(more_seconds, seconds)
 
     def tokens(self, share: float, usual: float) -> float | None:
         """How many take `share` of `usual` seconds, and of what any piece takes; None where nothing
         is known."""
-        if self._small is None:
+        if len(self._small) < LEAST_SMALL_PIECES:
             return None
-        tokens, seconds = self._small
+        # Of few the soonest: what held up the others was something else.
+        seconds, tokens = min(self._small)
         if self._large is None:
             fits = share * usual * tokens / max(seconds, 1e-9)
             # One that is larger tells whether it is the tokens that take so long.
             return max(fits, 2 * FIRST_TOKENS)
         more_tokens, more_seconds = self._large
-        of_token = max((more_seconds - seconds) / (more_tokens - tokens), 1e-9)
-        at_least = max(seconds - of_token * tokens, 0.0)
-        return share * (usual + at_least) / of_token
-
-
-def _mean(
-    before: tuple[float, float] | None, tokens: float, seconds: float, weight: float
-) -> tuple[float, float]:
-    if before is None:
-        return float(tokens), seconds
-    return before[0] + weight * (tokens - before[0]), before[1] + weight * (seconds - before[1])
+        of_token = (more_seconds - seconds) / (more_tokens - tokens)
+        at_least = seconds - of_token * tokens
+        if at_least <= 0:
+            of_token, at_least = more_seconds / more_tokens, 0.0
+        return share * (usual + at_least) / max(of_token, 1e-9)
 
 
 def _recent(before: float | None, now: float) -> float:

@@ -87,6 +87,20 @@ def test_what_a_piece_takes_at_least_is_forgotten_where_it_takes_that_no_more() 
     assert seconds < 2.1 * usual
 
 
+def test_what_else_holds_up_some_steps_makes_pieces_no_larger() -> None:
+    """Other processes do; what a piece takes at least is not learnt of them."""
+    alone, beside = Engine(2.0, 0.005, 0.0005), Engine(2.0, 0.005, 0.0005)
+    pieces: list[list[int]] = []
+    for engine in (alone, beside):
+        engine.step(8, 0)
+        pieces.append([])
+        for turn in range(20 * PIECES_IN_A_ROW):
+            pieces[-1].append(engine.pieces.tokens(8))
+            engine.piece = 0.3 if engine is beside and turn % 5 == 0 else 0.0
+            engine.step(8, pieces[-1][-1])
+    assert max(pieces[1]) <= 1.1 * max(pieces[0])
+
+
 def test_the_prompt_always_comes_in() -> None:
     engine = Engine(1.01, 0.0001, 1.0)
     engine.step(1, 0)
