@@ -34,6 +34,10 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_fields import JSONFields
 
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
+"""What comes of reading members of a vendor's answer, where it is not what the API says: told as
+ValueError."""
+
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
