@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from llama_compat.dialects.openai.chat.requests import render_input_audio
 from llama_compat.dialects.openai_responses.input.requests import LOGPROBS, SOURCES
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
+from llama_compat.media.audio import format_of
 from llama_compat.tools.calls import bounded_call_id
 from llama_compat.types import (
     AudioContent,
@@ -208,5 +208,6 @@ def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, ImageContent):
         return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
     if isinstance(part, AudioContent):
-        return render_input_audio(part)
+        audio = {"data": part.base64, "format": format_of(part)}
+        return {"type": "input_audio", "input_audio": audio}
     return {"type": "input_text", "text": part.text}

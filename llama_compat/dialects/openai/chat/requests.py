@@ -436,14 +436,9 @@ def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, TextContent):
         return {"type": "text", "text": part.text}
     if isinstance(part, AudioContent):
-        return render_input_audio(part)
+        audio = {"data": part.base64, "format": format_of(part)}
+        return {"type": "input_audio", "input_audio": audio}
     return render_image(part)
-
-
-def render_input_audio(part: AudioContent) -> dict[str, Any]:
-    """What `parse_input_audio` reads."""
-    audio = {"data": part.base64, "format": format_of(part)}
-    return {"type": "input_audio", "input_audio": audio}
 
 
 def render_image(part: ImageContent) -> dict[str, Any]:
