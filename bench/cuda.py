@@ -126,6 +126,23 @@ SHAPES = {
 }
 
 
+CACHE_BYTES = 400 * 2**20
+"""More than any card's own cache has, several times: an H100's has 50 MB."""
+
+
+def copies_for(nbytes: int) -> int:
+    """How many of so many bytes take turns: none is in the card's cache when its turn comes."""
+    return max(2, min(64, -(-CACHE_BYTES // nbytes)))
+
+
+def has_cuda() -> bool:
+    """Whether there is a GPU; where there is none, that is said."""
+    if torch.cuda.is_available():
+        return True
+    print("no CUDA here")
+    return False
+
+
 class Peaks(NamedTuple):
     """What the card does: bytes a second of a copy, read and written, and operations a second of
     a matrix product in bfloat16."""
@@ -174,6 +191,25 @@ def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
     """How far it is off, as a part of the length of what it should be."""
     wanted = expected.double()
     return float((found.double() - wanted).norm() / wanted.norm())
+
+
+def kernel_times(run: Callable[[], object]) -> dict[str, tuple[int, float]]:
+    """The kernels that `run` consists of, by name: how often each runs, and its microseconds in
+    all, those that take longest first."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    kernels = [
+        (each.key, each.count, float(each.device_time_total)) for each in profiler.key_averages()
+    ]
+    return {
+        name: (count, taken) for name, count, taken in sorted(kernels, key=lambda each: -each[2])
+    }
+
+
+def fault_of(error: Exception) -> str:
+    """What has failed, short enough for a table: the others are worth having."""
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def write_cuda(name: str, measured: dict[str, Any]) -> Path:

@@ -44,7 +44,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench.cuda import SHAPES, Peaks, Shape, measure_peaks, print_rows, write_cuda
+from bench.cuda import (
+    SHAPES,
+    Peaks,
+    Shape,
+    has_cuda,
+    kernel_times,
+    measure_peaks,
+    print_rows,
+    write_cuda,
+)
 from bench.engine import prompts_of
 from bench.long_prompt import gaps, percentile
 from bench.served import serve
@@ -281,19 +290,16 @@ def measure_profile(on: Opened) -> dict[str, Any]:
         ("64 replies", alike(on, 64, 1024, 33, 2)),
         ("8 prompts of 1024", alike(on, 8, 1024, 1, 3)),
     ):
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            asyncio.run(serve_all(on.engine, work))
-            torch.cuda.synchronize()
-        kernels = sorted(profiler.key_averages(), key=lambda each: -float(each.device_time_total))
-        total = sum(float(each.device_time_total) for each in kernels)
+        kernels = kernel_times(lambda work=work: asyncio.run(serve_all(on.engine, work)))
+        total = sum(taken for _, taken in kernels.values())
         found[name] = [
             {
-                "kernel": each.key[:70],
-                "count": each.count,
-                "mean_us": round(float(each.device_time_total) / each.count, 2),
-                "share": round(float(each.device_time_total) / total, 4),
+                "kernel": kernel[:70],
+                "count": count,
+                "mean_us": round(taken / count, 2),
+                "share": round(taken / total, 4),
             }
-            for each in kernels[:16]
+            for kernel, (count, taken) in list(kernels.items())[:16]
         ]
     return found
 
@@ -382,7 +388,7 @@ def measure_batch(on: Opened) -> dict[str, Any]:
     steps = max(tokens for _, tokens in work)
     cached = sum(len(prompt) * tokens + tokens * (tokens - 1) // 2 for prompt, tokens in work)
     read = steps * shape.read_by(len(work))
-    roofline = on.roofline(read, max(tokens for _, tokens in work), cached)
+    roofline = on.roofline(read, steps, cached)
     seconds = len(work) / figures["request_throughput"]
     return {
         "preempted": on.engine.stats.preempted,
@@ -450,8 +456,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--requests", type=int, default=256)
     options = parser.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("no CUDA here")
+    if not has_cuda():
         return
     device, parts = torch.device("cuda"), options.parts.split(",")
     peaks = measure_peaks()

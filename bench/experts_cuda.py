@@ -28,7 +28,18 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from bench.cuda import SHAPES, Shape, as_graph, error_of, measure_peaks, median_seconds, write_cuda
+from bench.cuda import (
+    SHAPES,
+    Shape,
+    as_graph,
+    error_of,
+    fault_of,
+    has_cuda,
+    kernel_times,
+    measure_peaks,
+    median_seconds,
+    write_cuda,
+)
 from providers.local.torch_engine.kernels.experts.products import Tiles, mix_experts, tiles_of
 from providers.local.torch_engine.kernels.experts.router import route
 from providers.local.torch_engine.kernels.gates import gated
@@ -163,15 +174,13 @@ def measured(
 
 def parts(way: Way, works: Sequence[Work]) -> dict[str, float]:
     """Microseconds of a layer in each of its kernels."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(5):
-            for work in works:
-                way(work)
-        torch.cuda.synchronize()
-    found: dict[str, float] = {}
-    for each in profile.key_averages():
-        found[each.key[:60]] = round(each.device_time_total / 5 / len(works), 2)
-    return found
+
+    def run() -> None:
+        for work in (*works,) * 5:
+            way(work)
+
+    times = kernel_times(run).items()
+    return {name[:60]: round(taken / 5 / len(works), 2) for name, (_, taken) in times}
 
 
 def measure(tokens: int, shape: Shape, layers: Sequence[Experts], bandwidth: float) -> Any:
@@ -195,7 +204,7 @@ def measure(tokens: int, shape: Shape, layers: Sequence[Experts], bandwidth: flo
             figures = measured(way, works, expected, launched=launched)
         except Exception as error:
             # The others are worth having.
-            found[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            found[name] = {"failed": fault_of(error)}
             continue
         seconds = figures["microseconds"] / 1e6
         found[name] = figures | {
@@ -207,7 +216,7 @@ def measure(tokens: int, shape: Shape, layers: Sequence[Experts], bandwidth: flo
     try:
         kernels = parts(by_kernels(chosen), works)
     except Exception as error:
-        kernels = {f"{type(error).__name__}: {error}"[:300]: 0.0}
+        kernels = {fault_of(error): 0.0}
     return {
         "rows_of_an_expert": round(tokens * shape.chosen / read, 1),
         "experts_read": round(read, 1),
@@ -289,8 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         process.start()
     for process in compiling:
         process.join(60)
-    if not torch.cuda.is_available():
-        print("no CUDA here")
+    if not has_cuda():
         return
     device = torch.device("cuda")
     torch.manual_seed(0)

@@ -31,7 +31,10 @@ from bench.cuda import (
     Peaks,
     Shape,
     as_graph,
+    copies_for,
     error_of,
+    fault_of,
+    has_cuda,
     measure_peaks,
     median_seconds,
     print_rows,
@@ -51,9 +54,6 @@ from providers.local.torch_engine.scheduling.sequence import TorchSequence
 DEVICE = "cuda"
 
 BLOCK = 16
-CACHE_BYTES = 2**28
-"""More than any card's own cache has, several times."""
-
 ROWS = (1, 64, 8192)
 REPLIES = ((1, 2048), (64, 2048), (256, 1024), (1, 15000))
 """Sequences, and how many tokens each has."""
@@ -95,11 +95,6 @@ class Case:
     check: Callable[[], float]
     moved: float
     operations: float = 0
-
-
-def copies_for(nbytes: int) -> int:
-    """So that none is in the card's cache when its turn comes again."""
-    return max(2, min(64, -(-CACHE_BYTES // nbytes)))
 
 
 def drawn(*shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -371,7 +366,7 @@ class Trial(NamedTuple):
             self.case(((1, 64),) if self.sequences[0][0] == 1 else ((64, 64),)).run(0)
             torch.cuda.synchronize()
         except Exception as error:
-            return f"{type(error).__name__}: {error}"[:150]
+            return fault_of(error)
         return None
 
 
@@ -410,7 +405,7 @@ def sweep(peaks: Peaks) -> list[dict[str, Any]]:
                 case = trial.case()
                 row |= {"error": round(case.check(), 5), **timed(case, peaks)}
         except Exception as error:
-            fault = f"{type(error).__name__}: {error}"[:150]
+            fault = fault_of(error)
         rows.append(row if fault is None else row | {"failed": fault})
     return rows
 
@@ -422,8 +417,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtypes", default="bfloat16,float16")
     parser.add_argument("--sweep", action="store_true", help="other tiles of attention, alone")
     options = parser.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("no CUDA here")
+    if not has_cuda():
         return
     peaks = measure_peaks()
     if options.sweep:

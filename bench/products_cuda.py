@@ -33,25 +33,33 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from bench.cuda import measure_peaks, median_seconds, write_cuda
+from bench.cuda import (
+    SHAPES,
+    as_graph,
+    copies_for,
+    error_of,
+    fault_of,
+    has_cuda,
+    measure_peaks,
+    median_seconds,
+    write_cuda,
+)
+from providers.local.torch_engine.model.kv_cache import E4M3_MOST
 
-SHAPES = {
-    "qkv": (6144, 4096),
-    "out": (4096, 4096),
-    "gate_up": (28672, 4096),
-    "down": (4096, 14336),
-    "head": (128256, 4096),
+LLAMA = SHAPES["llama 3.1 8b"]
+
+WEIGHTS = {
+    "qkv": (LLAMA.qkv, LLAMA.hidden),
+    "out": (LLAMA.hidden, LLAMA.heads * LLAMA.head_dim),
+    "gate_up": (2 * LLAMA.intermediate, LLAMA.hidden),
+    "down": (LLAMA.hidden, LLAMA.intermediate),
+    "head": (LLAMA.vocabulary, LLAMA.hidden),
 }
 """Outputs and inputs."""
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256)
 ORDER = (1, 8, 64, 16, 4, 32, 2, 256)
 """The likeliest to be of use first: time may be over."""
-
-ROTATED = 400 * 2**20
-"""Bytes of all copies of a weight, of which an H100's cache holds 50 MB."""
-
-E4M3_MOST = 448.0
 
 OFF = {"cublas": 1e-2, "bf16": 1e-2, "fp8": 1e-2, "scaled_mm": 6e-2}
 """How far a result may be from that of float64 with the same weight, as a part of its length. In
@@ -104,7 +112,7 @@ def case_of(outputs: int, inputs: int) -> Case:
     ]
 
     def copies(of: torch.Tensor) -> list[torch.Tensor]:
-        return [of, *(of.clone() for _ in range(ROTATED // of.nbytes))]
+        return [of, *(of.clone() for _ in range(copies_for(of.nbytes) - 1))]
 
     return Case(x, copies(weight), copies(packed), scales, *expected)
 
@@ -224,7 +232,7 @@ def compile_all(cases: Sequence[tuple[str, int]], threads: int) -> None:
     for (shape, rows), kind in itertools.product(cases, ("bf16", "fp8")):
         if rows > products.MOST_ROWS:
             continue
-        outputs, inputs = SHAPES[shape]
+        outputs, inputs = WEIGHTS[shape]
         for _, tiling in tilings(kind, rows, outputs, inputs):
             split = replace(tiling, splits=min(tiling.splits, 2))
             padded = max(products.FEWEST_FOR_DOT, rows) if tiling.dot else rows
@@ -245,15 +253,15 @@ def measure(case: Case, rows: int, kind: str, product: Product) -> dict[str, flo
     packed = kind in ("fp8", "scaled_mm")
     x, weights = case.x[:rows], case.packed if packed else case.weights
     expected = (case.expected_packed if packed else case.expected)[:rows]
-    off = float((product(x, weights[0], case.scales).double() - expected).norm() / expected.norm())
+    off = error_of(product(x, weights[0], case.scales), expected)
     if not off <= OFF[kind]:
         raise ValueError(f"it is {off:.4f} from float64, more than {OFF[kind]}")
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def all_copies() -> None:
         for weight in weights:
             product(x, weight, case.scales)
-    seconds = median_seconds(graph.replay, 7) / len(weights)
+
+    seconds = median_seconds(as_graph(all_copies), 7) / len(weights)
     outputs = len(weights[0])
     moved = weights[0].nbytes + rows * 2 * (x.shape[1] + outputs) + 4 * outputs * packed
     return {"microseconds": seconds * 1e6, "bytes": moved, "off": off}
@@ -281,18 +289,18 @@ def measure_shape(
     shape: str, numbers: Sequence[int], bandwidth: float, end: float
 ) -> dict[str, Any]:
     """All ways, for each number of rows, until the time `end`."""
-    case, all_found = case_of(*SHAPES[shape]), {}
+    case, all_found = case_of(*WEIGHTS[shape]), {}
     for rows in numbers:
         if time.monotonic() > end:
             print(f"{shape} {rows}: no time is left")
             continue
         found: dict[str, Any] = {}
-        for name, kind, product in ways(rows, *SHAPES[shape]):
+        for name, kind, product in ways(rows, *WEIGHTS[shape]):
             try:
                 figures = measure(case, rows, kind, product)
             except Exception as error:  # the others are worth having
                 found[name] = {"failed": traceback.format_exc(limit=-3)}
-                print(f"{shape} {rows} {name}: {type(error).__name__}: {error}"[:300])
+                print(f"{shape} {rows} {name}: {fault_of(error)}")
                 continue
             share = figures["bytes"] / figures["microseconds"] * 1e6 / bandwidth
             found[name] = {
@@ -309,13 +317,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, where there is a GPU."""
     begun = time.monotonic()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--shapes", default=",".join(WEIGHTS))
     parser.add_argument("--rows", default=",".join(map(str, ORDER)))
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args(arguments)
-    if not torch.cuda.is_available():
-        print("no CUDA here")
+    if not has_cuda():
         return
     end = begun + options.seconds
     shapes = options.shapes.split(",")

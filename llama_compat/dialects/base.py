@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol
 
+import msgspec
 from msgspec import Raw, Struct
 
 from llama_compat.dialects.rate_limits import RateLimit, openai_headers
@@ -32,7 +33,15 @@ from llama_compat.types import (
     ThinkingForm,
     Usage,
 )
-from llama_compat.wire.json_fields import JSONFields
+from llama_compat.wire.json_fields import JSONFields, to_raw
+
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
+"""What comes of reading members of a vendor's answer, where it is not what the API says: told as
+ValueError."""
+
+UNREADABLE = (*MALFORMED, RecursionError, ValueError)
+"""What comes of reading a client's request, where it is not what the API says: it goes on as it is,
+for the vendor says better what is wrong with it."""
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -108,6 +117,9 @@ def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
     return None
 
 
+_items = msgspec.json.Decoder(list[Raw])
+
+
 class Restored(Struct, frozen=True):
     """A request that is to be relayed, with what its turns lost.
 
@@ -122,6 +134,31 @@ class Restored(Struct, frozen=True):
     place: TurnPlace
     adapted: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
+
+
+def restorer(
+    member: str, restored: Callable[[Raw, TurnPlace, Recollection], Raw]
+) -> Callable[[Mapping[str, Raw], Recollection], Restored]:
+    """The `WireTurns.restore` of a wire whose requests have their turns as the items of `member`.
+
+    Args:
+        member: its name.
+        restored: an item with what it lost, told where the conversation has come to, which it moves
+            on; the item itself where there is nothing to be done.
+    """
+
+    def restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
+        place = TurnPlace()
+        try:
+            items = _items.decode(fields[member])
+            told = [restored(item, place, recollection) for item in items]
+        except UNREADABLE:
+            return Restored(fields, place)
+        if all(new is old for new, old in zip(told, items, strict=True)):
+            return Restored(fields, place)
+        return Restored({**fields, member: to_raw(told)}, place)
+
+    return restore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -488,11 +488,14 @@ unavailable = partial(store_unavailable, "Files and batches")
 
 @contextmanager
 def _unusable(what: str, done: str) -> Iterator[None]:
-    """Where the contents of files are used: as `unavailable`.
+    """Where contents of files are used: what goes wrong with their file system is logged.
 
     Args:
-        what: of a file.
-        done: what can't be done with that.
+        what: is written or read.
+        done: which of the two, for the message.
+
+    Raises:
+        APIError: 503, as where the storage is away, see `unavailable`.
     """
     try:
         yield
@@ -506,5 +509,6 @@ def _unusable(what: str, done: str) -> Iterator[None]:
 
 
 _unwritable = partial(_unusable, "a file", "written")
+
 unreadable = partial(_unusable, "what is in a file", "read")
-"""Where the content of a file is read: as `unavailable`."""
+"""Where the content of a file is read."""

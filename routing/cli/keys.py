@@ -150,17 +150,16 @@ def change(
         for limit, text in limits.items()
         if text is not None
     }
-    given: dict[str, Any] = {}
-    if name is not None:
-        given["name"] = name
-    if team is not None:
-        given["team"] = None if team == NONE else team
-    if expires is not None:
-        given["expires"] = None if expires == NONE else _time_of(expires)
+    given: dict[str, Any] = {} if name is None else {"name": name}
+    for option, text, read in (
+        ("team", team, str),
+        ("expires", expires, _time_of),
+        ("budget", budget, _budget_of),
+    ):
+        if text is not None:
+            given[option] = None if text == NONE else read(text)
     if models:
         given["models"] = [] if models == [NONE] else models
-    if budget is not None:
-        given["budget"] = None if budget == NONE else _budget_of(budget)
     if tools or no_tools:
         given["tools"] = [] if no_tools else None if tools == [NONE] else tools
     if guardrails is not None:
@@ -170,20 +169,27 @@ def change(
         fail("Nothing to change: name what is to be other, as in --budget 20/month.")
 
     def members(grant: KeyGrant) -> dict[str, Any]:
-        members = dict(given)
-        if changed_limits:
-            before = {} if grant.limits is None else grant.limits.model_dump()
-            after = {**before, **changed_limits}
-            members["limits"] = after if any(after.values()) else None
-        if noted is not None:
-            members["metadata"] = {**grant.metadata, **noted} if noted else {}
-        return members
+        return given | _limited(grant, changed_limits) | _with_notes(grant, noted)
 
     found = _with_store(template, storage, lambda store: store.change(key, members))
     if as_json:
         typer.echo(json.dumps(found.shown(), indent=2))
     else:
         _show_keys([found])
+
+
+def _limited(grant: KeyGrant, changed: dict[str, int | None]) -> dict[str, Any]:
+    if not changed:
+        return {}
+    before = {} if grant.limits is None else grant.limits.model_dump()
+    after = {**before, **changed}
+    return {"limits": after if any(after.values()) else None}
+
+
+def _with_notes(grant: KeyGrant, noted: dict[str, str] | None) -> dict[str, Any]:
+    if noted is None:
+        return {}
+    return {"metadata": {**grant.metadata, **noted} if noted else {}}
 
 
 @app.command("list")

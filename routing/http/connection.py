@@ -12,7 +12,7 @@ from llama_compat.errors import APIError, request_timed_out
 from routing.asgi import UPGRADE
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience
-from routing.http.peers import address, has_left
+from routing.http.peers import Intake, address, has_left
 from routing.http.reader import RequestReader
 from routing.http.repeats import MAX_REQUEST_BYTES, Repeat
 from routing.http.state import ServerState
@@ -64,8 +64,8 @@ class Connection(asyncio.Protocol):
         self._ahead_at = 0
         # What came last, where it is all of the one request that is answered.
         self._came = b""
-        # Whether the socket is not read; or read for nothing, until the client has gone.
-        self._paused = False
+        self._intake = Intake()
+        # Whether the socket is read for nothing, until the client has gone.
         self._lingering = False
         self._discarded = 0
 
@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         """Take a new connection."""
         self._transport = cast(asyncio.Transport, transport)
         self.writer.begin(self._transport)
+        self._intake.begin(self._transport)
         self._reader.client = address(transport.get_extra_info("peername"))
         self._reader.local = address(transport.get_extra_info("sockname"))
         if self._server.ending:
@@ -106,7 +107,7 @@ class Connection(asyncio.Protocol):
         if self._lingering:
             self._discarded += len(data)
             if self._answering is not None and self._discarded > DISCARDED_BYTES:
-                self._pause_reading()
+                self._intake.pause()
             return
         if self._ahead:
             self._stash(self._ahead[self._ahead_at :] + data, 0)
@@ -162,7 +163,7 @@ class Connection(asyncio.Protocol):
         # Reading goes on, as that is how a client is seen to leave; but not for ever.
         self._ahead, self._ahead_at = data, at
         if len(data) - at > READ_AHEAD_BYTES:
-            self._pause_reading()
+            self._intake.pause()
 
     def _feed(self, data: bytes, at: int) -> None:
         view, size, read = memoryview(data), len(data), self._reader.read
@@ -204,7 +205,7 @@ class Connection(asyncio.Protocol):
             return
         exchange.add_body(part)
         if exchange.buffered > HIGH_WATER_BYTES:
-            self._pause_reading()
+            self._intake.pause()
 
     def message_ends(self) -> None:
         """It has come whole."""
@@ -230,9 +231,9 @@ class Connection(asyncio.Protocol):
         ahead, self._ahead = self._ahead[self._ahead_at :], b""
         self._server.connections.discard(self)
         self._answering, exchange.complete = None, True
-        socket = WebSocket(self._server, self._transport, self.writer, protocol, room)
+        socket = WebSocket(self._server, self._transport, self.writer, self._intake, protocol, room)
         self._transport.set_protocol(socket)
-        self._resume_reading()
+        self._intake.resume()
         socket.begin(ahead)
         return socket
 
@@ -247,8 +248,8 @@ class Connection(asyncio.Protocol):
 
     def wants_body(self) -> None:
         """The application waits for more of the body."""
-        if self._paused:
-            self._resume_reading()
+        if self._intake.paused:
+            self._intake.resume()
             # The client was made to wait: its time begins anew.
             self._patience.begin()
 
@@ -271,8 +272,8 @@ class Connection(asyncio.Protocol):
         if self._ahead:
             # Not from within the application's turn: what is read may have it answer again.
             self._loop.call_soon(self._go_on)
-        elif self._paused:
-            self._resume_reading()
+        elif self._intake.paused:
+            self._intake.resume()
 
     def _go_on(self) -> None:
         if self._answering is not None or self._transport.is_closing():
@@ -281,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._ahead = b""
         self._feed(ahead, at)
         if len(self._ahead) - self._ahead_at <= READ_AHEAD_BYTES:
-            self._resume_reading()
+            self._intake.resume()
 
     def close(self, *, linger: bool = False) -> None:
         """Send what was written and close the connection.
@@ -299,7 +300,7 @@ class Connection(asyncio.Protocol):
         self._lingering = True
         self._patience.begin()
         self._transport.write_eof()
-        self._resume_reading()
+        self._intake.resume()
 
     def abort(self) -> None:
         """Close the connection at once; it counts no more."""
@@ -367,7 +368,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _look_at_body(self, now: float, waited: float) -> None:
-        if self._paused:
+        if self._intake.paused:
             self._patience.begin(now)
         elif not self._patience.moves(now) and waited > self._limits.body_seconds:
             error = request_timed_out("body", self._limits.body_seconds)
@@ -381,7 +382,7 @@ class Connection(asyncio.Protocol):
 
     def _look_behind(self, waited: float) -> None:
         # That a client has left is the last thing that is read of it, and this may never be read.
-        if not self._paused:
+        if not self._intake.paused:
             return
         if has_left(self._transport):
             self.abort()
@@ -390,17 +391,4 @@ class Connection(asyncio.Protocol):
             self._answering.keep_alive = False
             self._ahead = b""
             self._lingering, self._discarded = True, 0
-            self._resume_reading()
-
-    # Pausing --------------------------------------------------------------------------------------
-
-    def _pause_reading(self) -> None:
-        if not self._paused and not self._transport.is_closing():
-            self._paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._paused:
-            self._paused = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._intake.resume()

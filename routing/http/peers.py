@@ -1,4 +1,4 @@
-"""What the system knows of the other end of a connection."""
+"""The other end of a connection: what the system knows of it, and whether it is read."""
 
 from __future__ import annotations
 
@@ -28,3 +28,34 @@ def has_left(transport: asyncio.Transport) -> bool:
     except OSError:
         return False
     return bool(struct.unpack("B", info)[0] in _TCP_GONE)
+
+
+class Intake:
+    """Whether a connection is read. A client that sends more than is taken is made to wait.
+
+    Attributes:
+        paused: it is not; nor is it seen then that the client closes it, see `has_left`.
+    """
+
+    __slots__ = ("_transport", "paused")
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self.paused = False
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """There is a connection to read."""
+        self._transport = transport
+
+    def pause(self) -> None:
+        """Read nothing more for now."""
+        if not self.paused and self._transport is not None and not self._transport.is_closing():
+            self.paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self.paused:
+            self.paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()

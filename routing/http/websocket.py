@@ -22,7 +22,7 @@ from llama_compat.errors import APIError, connection_limit_reached, request_time
 from routing.allowance import Allowance
 from routing.asgi import RawHeaders
 from routing.http.patience import Patience
-from routing.http.peers import has_left
+from routing.http.peers import Intake, has_left
 from routing.http.state import ServerState
 from routing.http.writer import Writer
 from routing.observability.logs import BoundedLog
@@ -100,7 +100,7 @@ class WebSocket(asyncio.Protocol):
 
     Args:
         server: what all connections share.
-        transport, writer: the connection's.
+        transport, writer, intake: the connection's.
         protocol: what `handshake` gave.
         room: for the messages.
 
@@ -114,6 +114,7 @@ class WebSocket(asyncio.Protocol):
         server: ServerState,
         transport: asyncio.Transport,
         writer: Writer,
+        intake: Intake,
         protocol: ServerProtocol,
         room: Allowance,
     ) -> None:
@@ -124,6 +125,7 @@ class WebSocket(asyncio.Protocol):
         self._server = server
         self._transport = transport
         self._writer = writer
+        self._intake = intake
         self._protocol = protocol
         self._room = room
         self._loop = asyncio.get_running_loop()
@@ -138,7 +140,6 @@ class WebSocket(asyncio.Protocol):
         self._ahead = b""
         self._news: asyncio.Future[None] | None = None
         self._error: APIError | None = None
-        self._paused = False
         # Time
         self._begun = self._heard = self._asked = monotonic()
         self._pinged = 0.0
@@ -168,7 +169,7 @@ class WebSocket(asyncio.Protocol):
         """The client reads slower than it is sent to. Pings that it may send have answers too, so
         nothing more is read of it."""
         self._writer.pause()
-        self._pause_reading()
+        self._intake.pause()
 
     def resume_writing(self) -> None:
         """The client has read enough."""
@@ -196,7 +197,7 @@ class WebSocket(asyncio.Protocol):
         while at < len(data):
             if self._is_full or frames >= FRAMES_AT_ONCE:
                 self._ahead = data[at:]
-                self._pause_reading()
+                self._intake.pause()
                 if not self._is_full:
                     self._loop.call_soon(self._go_on)
                 return
@@ -213,7 +214,7 @@ class WebSocket(asyncio.Protocol):
                 self._end()
                 return
             self._hold(before)
-        self._resume_reading()
+        self._intake.resume()
 
     def _go_on(self) -> None:
         if self.gone or self._is_full:
@@ -222,7 +223,7 @@ class WebSocket(asyncio.Protocol):
         if ahead:
             self._feed(ahead)
         else:
-            self._resume_reading()
+            self._intake.resume()
 
     def _take(self, frame: object) -> None:
         assert isinstance(frame, Frame)
@@ -276,7 +277,7 @@ class WebSocket(asyncio.Protocol):
 
     def _fail(self, error: APIError) -> None:
         self._error = self._error or error
-        self._pause_reading()
+        self._intake.pause()
         self._tell()
 
     # Messages -------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ class WebSocket(asyncio.Protocol):
         self._writer.flush()
         if not self._transport.is_closing() and self._transport.can_write_eof():
             self._transport.write_eof()
-            self._resume_reading()
+            self._intake.resume()
         else:
             self._transport.close()
 
@@ -403,11 +404,11 @@ class WebSocket(asyncio.Protocol):
                 limits.write_seconds,
             )
             self.abort()
-        elif self._paused and has_left(self._transport):
+        elif self._intake.paused and has_left(self._transport):
             self.abort()
         elif now - self._begun > settings.max_seconds:
             self._fail(connection_limit_reached(settings.max_seconds))
-        elif self._paused:
+        elif self._intake.paused:
             self._patience.begin(now)
         elif self._partial:
             late = now - self._patience.since > limits.body_seconds
@@ -431,16 +432,3 @@ class WebSocket(asyncio.Protocol):
             self._pinged = now
             self._protocol.send_ping(b"")
             self._flush()
-
-    # Pausing --------------------------------------------------------------------------------------
-
-    def _pause_reading(self) -> None:
-        if not self._paused and not self._transport.is_closing():
-            self._paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._paused:
-            self._paused = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()

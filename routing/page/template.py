@@ -110,31 +110,32 @@ class TakenOver(BaseModel):
     """Whether other processes of this server have been told to follow; the log says how it went."""
 
 
+async def tell_template(request: Request) -> JSONResponse:
+    """The template in its file, with its comments and with its secrets covered."""
+    found = await _read(_reloader(request))
+    problems: list[Problem] = []
+    text = None
+    try:
+        covered = await asyncio.to_thread(covered_template, found.text, config_model)
+        text = covered.text
+        problems = await asyncio.to_thread(_problems, found, covered, text)
+    except TemplateError as error:
+        problems = error.problems
+    told = ShownTemplate(
+        path=found.path,
+        text=text,
+        version=found.version,
+        can_edit=_can_edit(request),
+        why_not=found.problem,
+        problems=[_shown(each) for each in problems],
+    )
+    return JSONResponse(told.model_dump(), headers=_headers(found.version))
+
+
 def add_template_routes(router: APIRouter) -> None:
     """Add them to `router`."""
     checking = asyncio.Semaphore(_CHECKS_AT_A_TIME)
     taking: set[asyncio.Task[TakenOver]] = set()
-
-    async def tell_template(request: Request) -> JSONResponse:
-        """The template in its file, with its comments and with its secrets covered."""
-        found = await _read(_reloader(request))
-        problems: list[Problem] = []
-        text = None
-        try:
-            covered = await asyncio.to_thread(covered_template, found.text, config_model)
-            text = covered.text
-            problems = await asyncio.to_thread(_problems, found, covered, text)
-        except TemplateError as error:
-            problems = error.problems
-        told = ShownTemplate(
-            path=found.path,
-            text=text,
-            version=found.version,
-            can_edit=_can_edit(request),
-            why_not=found.problem,
-            problems=[_shown(each) for each in problems],
-        )
-        return JSONResponse(told.model_dump(), headers=_headers(found.version))
 
     async def check_template(
         request: Request, edited: EditedTemplate, if_match: IfMatch = None

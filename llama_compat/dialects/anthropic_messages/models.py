@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
@@ -22,7 +23,7 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
     """
     try:
         return model_names(model["id"] for model in body["data"])
-    except (TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 

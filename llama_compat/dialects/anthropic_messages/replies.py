@@ -16,6 +16,7 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import PAUSED, STOP_REASONS, Counts
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.seals import parse_seal
@@ -64,7 +65,7 @@ def parse_reply(
     """
     try:
         return _parse_message(body, dropped)
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the reply is not a message: {error!r}") from error
 
 
@@ -190,7 +191,7 @@ class StreamParser:
         """
         try:
             return self._push(event)
-        except (AttributeError, TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise ValueError(f"the event is not one of a message: {error!r}") from error
 
     def finish(self) -> Iterator[StreamEvent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.model_names import model_names
 
 MODELS_PATH = "/foundation-models?byInferenceType=ON_DEMAND&byOutputModality=TEXT"
@@ -23,7 +24,7 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
             for model in body["modelSummaries"]
             if (model.get("modelLifecycle") or {}).get("status") != "LEGACY"
         )
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
@@ -37,5 +38,5 @@ def parse_profiles(body: Mapping[str, Any]) -> list[str]:
         return model_names(
             profile["inferenceProfileId"] for profile in body["inferenceProfileSummaries"]
         )
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the answer is no list of profiles: {error!r}") from error

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.bedrock_converse.seals import parse_redacted, parse_thought
 from llama_compat.dialects.bedrock_converse.usage import (
     STOP_REASONS,
@@ -62,7 +63,7 @@ def parse_reply(
     """
     try:
         return _parse_reply(body, dropped)
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the reply is not one of Converse: {error!r}") from error
 
 
@@ -162,7 +163,7 @@ class StreamParser:
         """
         try:
             return self._push(event)
-        except (AttributeError, TypeError, KeyError, IndexError) as error:
+        except MALFORMED as error:
             raise ValueError(f"the event is not one of ConverseStream: {error!r}") from error
 
     def finish(self) -> Iterator[StreamEvent]:

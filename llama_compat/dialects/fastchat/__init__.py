@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.fastchat.templates import (
     STYLES,
@@ -343,7 +344,7 @@ class StreamParser:
         try:
             new = {name: (values or [])[self._tokens :] for name, values in logprobs.items()}
             parsed = parse_logprobs(new)
-        except (TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise ValueError(f"not a worker's log probabilities: {error!r}") from error
         self._tokens += len(parsed or ())
         return parsed or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.model_names import model_names
 from llama_compat.types import ModelInfo
 
@@ -24,7 +25,7 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
     """
     try:
         return model_names((model["name"] for model in body["models"]), "models/")
-    except (TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
@@ -36,7 +37,7 @@ def parse_publisher_models(body: Mapping[str, Any]) -> list[str]:
     """
     try:
         names = [model["name"].rpartition("/")[2] for model in body["publisherModels"]]
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the answer is no list of models: {error!r}") from error
     return model_names(name for name in names if name.startswith("gemini-"))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.counts import count, members, told_count
 from llama_compat.dialects.gemini.grounding import Grounding, with_searches
 from llama_compat.dialects.gemini.seals import FAMILY
@@ -117,7 +118,7 @@ class StreamParser:
         """
         try:
             return self._push(response)
-        except (AttributeError, TypeError, KeyError, IndexError) as error:
+        except MALFORMED as error:
             raise ValueError(f"not a response of generateContent: {error!r}") from error
 
     def finish(self) -> Iterator[StreamEvent]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import SaidText, Withheld
+from llama_compat.dialects.base import MALFORMED, SaidText, Withheld
 from llama_compat.dialects.openai.errors import render_stream_error
 from llama_compat.dialects.openai.finish_reasons import NO_REASON, matched_stop_string
 from llama_compat.dialects.openai.shapes import check_reply
@@ -160,7 +160,7 @@ class ChunkParser:
                     events.extend(self._parse_choice(choice))
         except msgspec.ValidationError as error:
             raise ValueError(f"the event is not a {self.kind} chunk: {error}") from None
-        except (AttributeError, TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise ValueError(f"the event is not a {self.kind} chunk: {error!r}") from error
         return events
 

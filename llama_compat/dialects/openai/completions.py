@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from llama_compat.dialects.base import Labels, WireReplies, with_reasons
+from llama_compat.dialects.base import MALFORMED, Labels, WireReplies, with_reasons
 from llama_compat.dialects.openai.chunks import (
     ChunkParser,
     ChunkRenderer,
@@ -337,7 +337,7 @@ def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[Completi
         return [_parse_choice(choice, usage, echo) for choice in choices]
     except msgspec.ValidationError as error:
         raise ValueError(f"the reply is not a text completion: {error}") from None
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the reply is not a text completion: {error!r}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.content_blocks import parse_whole_call
 from llama_compat.dialects.openai.logprobs import parse_logprobs
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -68,7 +69,7 @@ def parse_reply(response: Mapping[str, Any]) -> ChatCompletionResponse:
     """
     try:
         return _parse_response(response)
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the reply is not a response: {error!r}") from error
 
 
@@ -187,7 +188,7 @@ class StreamParser:
         """
         try:
             return self._push(event)
-        except (AttributeError, TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise ValueError(f"the event is not one of a response: {error!r}") from error
 
     def finish(self) -> Iterator[StreamEvent]:

@@ -70,36 +70,19 @@ def try_out(
     failure = attempt(repacked=not on_gpu)
     if failure is None:
         return True
-    if failure.killed_by is None:
-        raise _refused(
-            name, path, f"{failure} Pull it again, or name another file in the template."
-        )
-    plain = failure if on_gpu else attempt(repacked=False)
-    if plain is None:
-        log.warning(
-            "The model '%s' runs with its weights as they are in its file, which is slower. With"
-            " those that llama.cpp rewrites for this CPU, %s Where llama.cpp was compiled with AMX,"
-            " as pip compiles it by itself on a CPU that has it, compiling it without mends that:"
-            " see 'python scripts/llama_cpp_wheel.py'.",
-            name,
-            failure,
-        )
-        return False
-    if plain.killed_by is None:
-        raise _refused(name, path, f"{plain} Pull it again, or name another file in the template.")
-    if plain.killed_by == "SIGILL":
-        raise _refused(
-            name,
-            path,
-            f"{plain} llama.cpp was compiled for another kind of CPU than this: compile it here,"
-            " with 'python scripts/llama_cpp_wheel.py', and install what that makes.",
-        )
-    raise _refused(
+    # Only what ends a process may be of how weights are rewritten.
+    plain = failure if on_gpu or failure.killed_by is None else attempt(repacked=False)
+    if plain is not None:
+        raise _refused(name, path, plain)
+    log.warning(
+        "The model '%s' runs with its weights as they are in its file, which is slower. With"
+        " those that llama.cpp rewrites for this CPU, %s Where llama.cpp was compiled with AMX,"
+        " as pip compiles it by itself on a CPU that has it, compiling it without mends that:"
+        " see 'python scripts/llama_cpp_wheel.py'.",
         name,
-        path,
-        f"{plain} The file may be damaged: pull it again, or name another in the template. If all"
-        " end so, compile llama.cpp anew, with 'python scripts/llama_cpp_wheel.py'.",
+        failure,
     )
+    return False
 
 
 def _try(
@@ -133,11 +116,23 @@ def _try(
         return Failure(f"it takes more than {SECONDS} seconds.")
 
 
-def _refused(name: str, path: Path, why: str) -> ProviderStartError:
+def _refused(name: str, path: Path, failure: Failure) -> ProviderStartError:
     # The other process imports this module too, and does without the two thirds that this takes.
     from providers.base import ProviderStartError
 
-    return ProviderStartError(f"The model '{name}' can't be loaded from {path}: {why}")
+    if failure.killed_by is None:
+        advice = "Pull it again, or name another file in the template."
+    elif failure.killed_by == "SIGILL":
+        advice = (
+            "llama.cpp was compiled for another kind of CPU than this: compile it here, with"
+            " 'python scripts/llama_cpp_wheel.py', and install what that makes."
+        )
+    else:
+        advice = (
+            "The file may be damaged: pull it again, or name another in the template. If all end"
+            " so, compile llama.cpp anew, with 'python scripts/llama_cpp_wheel.py'."
+        )
+    return ProviderStartError(f"The model '{name}' can't be loaded from {path}: {failure} {advice}")
 
 
 # In the other process -----------------------------------------------------------------------------

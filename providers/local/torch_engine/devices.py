@@ -57,15 +57,18 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 FP8_CAPABILITY = (8, 9)
 """Of CUDA, from which on GPUs know FP8: Ada, Hopper and newer."""
 
+FP8_GPUS = "CUDA capability {}.{} or more (Ada, Hopper or newer)".format(*FP8_CAPABILITY)
+"""The same in words."""
+
 
 def lacks_fp8(device: torch.device) -> str | None:
     """What keeps a device from computing with FP8, in words; None where it can."""
     if device.type != "cuda":
-        return "FP8 needs a GPU with CUDA capability 8.9 or more (Ada, Hopper or newer)"
+        return f"FP8 needs a GPU with {FP8_GPUS}"
     capability = torch.cuda.get_device_capability(device)
     if capability < FP8_CAPABILITY:
         own = ".".join(map(str, capability))
-        return f"FP8 needs CUDA capability 8.9 or more (Ada, Hopper or newer), and this has {own}"
+        return f"FP8 needs {FP8_GPUS}, and this has {own}"
     if find_spec("triton") is None:
         return "FP8 needs Triton, which is not installed"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -9,11 +10,9 @@ from fastapi import Request
 from llama_compat.dialects.gemini_interactions.call import HOW_TO_KEEP
 from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS, INTERACTIONS_API
 from llama_compat.errors import invalid_parameter
-from llama_compat.exchange import Principal
 from routing.ingress.apis.client_api import ClientAPI, is_below
 from routing.ingress.apis.gemini import PREFIXES
-from routing.layers.keeping.background import BackgroundResponses
-from routing.runtime import runtime_of
+from routing.ingress.apis.responses import kept_by
 from routing.storage.kept import INTERACTIONS_KEPT
 
 if TYPE_CHECKING:
@@ -22,22 +21,16 @@ if TYPE_CHECKING:
 PATH = "/interactions"
 
 
-def _add_routes(router: APIRouter) -> None:
-    def kept_by(request: Request, interaction_id: str) -> tuple[BackgroundResponses, str]:
-        runtime = runtime_of(request)
-        if runtime.responses is None:
-            error = INTERACTIONS_KEPT.not_found(interaction_id)
-            error.message += f" {HOW_TO_KEEP}"
-            raise error
-        principal: Principal = request.scope["principal"]
-        return runtime.background, principal.id
+_kept_by = partial(kept_by, api=INTERACTIONS_KEPT, how_to_keep=HOW_TO_KEEP)
 
+
+def _add_routes(router: APIRouter) -> None:
     async def retrieve_interaction(
         request: Request, interaction_id: str, stream: bool = False, include_input: bool = False
     ) -> dict[str, Any]:
         """One interaction that is kept here, or that a vendor makes in the background, with the
         steps of its input."""
-        kept, owner = kept_by(request, interaction_id)
+        kept, owner = _kept_by(request, interaction_id)
         if stream:
             raise invalid_parameter(
                 "stream", "The events of an interaction are not kept; leave 'stream' out."
@@ -48,13 +41,13 @@ def _add_routes(router: APIRouter) -> None:
 
     async def delete_interaction(request: Request, interaction_id: str) -> dict[str, Any]:
         """Forget an interaction; one that runs in the background ends."""
-        kept, owner = kept_by(request, interaction_id)
+        kept, owner = _kept_by(request, interaction_id)
         await kept.delete(owner, interaction_id, INTERACTIONS_KEPT)
         return {}
 
     async def cancel_interaction(request: Request, interaction_id: str) -> dict[str, Any]:
         """End an interaction that runs in the background."""
-        kept, owner = kept_by(request, interaction_id)
+        kept, owner = _kept_by(request, interaction_id)
         return await kept.cancel(owner, interaction_id, INTERACTIONS_KEPT)
 
     for prefix in PREFIXES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Query, Request
@@ -22,7 +23,7 @@ from routing.ingress.paging import list_page
 from routing.ingress.websocket.session import open_websocket
 from routing.layers.keeping.background import BackgroundResponses
 from routing.runtime import runtime_of
-from routing.storage.kept import RESPONSES_KEPT
+from routing.storage.kept import RESPONSES_KEPT, KeptAPI
 from routing.storage.kept_rows import Items
 
 if TYPE_CHECKING:
@@ -34,21 +35,38 @@ PATH = "/responses"
 Limit = Annotated[int, Query(ge=1, le=100)]
 
 
-def _add_routes(router: APIRouter) -> None:
-    def kept_by(request: Request, response_id: str) -> tuple[BackgroundResponses, str]:
-        runtime = runtime_of(request)
-        if runtime.responses is None:
-            error = RESPONSES_KEPT.not_found(response_id)
-            error.message += f" {HOW_TO_KEEP}"
-            raise error
-        principal: Principal = request.scope["principal"]
-        return runtime.background, principal.id
+def kept_by(
+    request: Request, reply_id: str, api: KeptAPI, how_to_keep: str
+) -> tuple[BackgroundResponses, str]:
+    """What has the replies of an API that are kept here, and whose the caller's are.
 
+    Args:
+        request: asks for one of them.
+        reply_id: its id.
+        api: whose reply it is.
+        how_to_keep: what is said where none are kept.
+
+    Raises:
+        APIError: 404, none are.
+    """
+    runtime = runtime_of(request)
+    if runtime.responses is None:
+        error = api.not_found(reply_id)
+        error.message += f" {how_to_keep}"
+        raise error
+    principal: Principal = request.scope["principal"]
+    return runtime.background, principal.id
+
+
+_kept_by = partial(kept_by, api=RESPONSES_KEPT, how_to_keep=HOW_TO_KEEP)
+
+
+def _add_routes(router: APIRouter) -> None:
     async def retrieve_response(
         request: Request, response_id: str, stream: bool = False
     ) -> dict[str, Any]:
         """One response that is kept here. What a vendor keeps is not asked for."""
-        kept, owner = kept_by(request, response_id)
+        kept, owner = _kept_by(request, response_id)
         if stream:
             raise invalid_parameter(
                 "stream", "The events of a response are not kept; leave 'stream' out."
@@ -57,13 +75,13 @@ def _add_routes(router: APIRouter) -> None:
 
     async def delete_response(request: Request, response_id: str) -> dict[str, Any]:
         """Forget a response; one that runs in the background ends."""
-        kept, owner = kept_by(request, response_id)
+        kept, owner = _kept_by(request, response_id)
         await kept.delete(owner, response_id, RESPONSES_KEPT)
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def cancel_response(request: Request, response_id: str) -> dict[str, Any]:
         """End a response that runs in the background."""
-        kept, owner = kept_by(request, response_id)
+        kept, owner = _kept_by(request, response_id)
         return await kept.cancel(owner, response_id, RESPONSES_KEPT)
 
     async def list_input_items(
@@ -74,7 +92,7 @@ def _add_routes(router: APIRouter) -> None:
         order: Literal["asc", "desc"] = "desc",
     ) -> dict[str, Any]:
         """The items that a response was asked with; those of earlier responses are theirs."""
-        kept, owner = kept_by(request, response_id)
+        kept, owner = _kept_by(request, response_id)
         items = (await kept.get(owner, response_id, RESPONSES_KEPT)).input
         return _page(items if order == "asc" else items[::-1], after, limit)
 

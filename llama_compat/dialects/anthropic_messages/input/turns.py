@@ -14,7 +14,7 @@ from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse
 from llama_compat.dialects.anthropic_messages.requests import dropping_unbound, render_said
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
-from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
+from llama_compat.dialects.base import UNREADABLE, Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
@@ -59,8 +59,8 @@ def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
         dropping = dropping_unbound(thinking) if recollection.bound else None
         gives_back = dropping is not None or not recollection.bound
         conversation = _Conversation(items, recollection, gives_back=gives_back)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Restored(fields, TurnPlace())  # The vendor says better what is wrong with it.
+    except UNREADABLE:
+        return Restored(fields, TurnPlace())
     restored: dict[str, Raw] = dict(fields)
     headers = {}
     if conversation.changed:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
+from llama_compat.dialects.base import WireReplies, WireTurns, restorer, with_reasons
 from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.members import member, spelling
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply
@@ -30,18 +30,6 @@ _RESULTS = re.compile(rb'"function_?[rR]esponse"')
 _SIGNATURE = "thoughtSignature"
 
 Part = dict[str, Any]
-
-
-def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
-    place = TurnPlace()
-    try:
-        items = _items.decode(fields["contents"])
-        restored = [_restored(item, place, recollection) for item in items]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Restored(fields, place)  # Gemini says better what is wrong with it.
-    if all(new is old for new, old in zip(restored, items, strict=True)):
-        return Restored(fields, place)
-    return Restored({**fields, "contents": to_raw(restored)}, place)
 
 
 def _restored(item: Raw, place: TurnPlace, recollection: Recollection) -> Raw:
@@ -180,7 +168,7 @@ def _responses(body: bytes) -> Sequence[Mapping[str, Any]]:
 
 
 TURNS = WireTurns(
-    restore=_restore,
+    restore=restorer("contents", _restored),
     called=re.compile(rb'"functionCall"'),
     ended=re.compile(rb'"finishReason"\s*:\s*"'),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
 from llama_compat.dialects.openai.chat.requests import (
     render_call,
@@ -118,7 +119,7 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
         return [_parse_choice(choice, usage, tier) for choice in choices]
     except msgspec.ValidationError as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from None
-    except (AttributeError, TypeError, KeyError) as error:
+    except MALFORMED as error:
         raise ValueError(f"the reply is not a chat completion: {error!r}") from error
 
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
+from llama_compat.dialects.base import WireReplies, WireTurns, restorer, with_reasons
 from llama_compat.dialects.openai.chat.reasoning_fields import DETAILS, EXTRA, TEXTS
 from llama_compat.dialects.openai.chat.replies import call_id_of, parse_reply
 from llama_compat.dialects.openai.chat.requests import parse_messages, thought_signature
@@ -31,20 +30,7 @@ from llama_compat.wire.json_fields import (
     unicode_from_raw,
 )
 
-_items = msgspec.json.Decoder(list[Raw])
 _EMPTY = (None, Raw(b"null"), Raw(b'""'))
-
-
-def _restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
-    place = TurnPlace()
-    try:
-        items = _items.decode(fields["messages"])
-        restored = [_restored(item, place, recollection) for item in items]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Restored(fields, place)  # The vendor says better what is wrong with it.
-    if all(new is old for new, old in zip(restored, items, strict=True)):
-        return Restored(fields, place)
-    return Restored({**fields, "messages": to_raw(restored)}, place)
 
 
 def _restored(item: Raw, place: TurnPlace, recollection: Recollection) -> Raw:
@@ -128,7 +114,7 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
 
 
 TURNS = WireTurns(
-    restore=_restore,
+    restore=restorer("messages", _restored),
     called=re.compile(rb'"tool_calls"'),
     ended=re.compile(rb'"finish_reason"\s*:\s*"'),
 )

@@ -31,6 +31,7 @@ from providers.local.torch_engine.cpu_kernels.packing import (
     TILE,
     quantize,
 )
+from providers.local.torch_engine.model.kv_cache import LEAST_SCALE
 
 ROWS_AT_ONCE = (6, 4, 2, 1)
 """What the sums of fit into AVX2's sixteen registers; the most first."""
@@ -167,7 +168,7 @@ def _quantize_row(code: Code, row: Pointer, into: Pointer, scale: Pointer, input
     largest = Variable(code, code.zeros(FLOAT))
     with code.loop(inputs, step=LANES) as at:
         largest.value = largest.value.at_least(code.call("llvm.fabs", row.load(at, LANES)))
-    highest = largest.value.largest().at_least(1e-30)
+    highest = largest.value.largest().at_least(LEAST_SCALE)
     scale.store(0, highest / float(LARGEST_ACTIVATION))
     inverse = (code.like(float(LARGEST_ACTIVATION), FLOAT) / highest).spread()
     with code.loop(inputs, step=LANES) as at:

@@ -14,18 +14,15 @@ import triton
 import triton.language as tl
 
 from providers.local.torch_engine.kernels.products import few_rows
-from providers.local.torch_engine.model.kv_cache import E4M3_MOST
+from providers.local.torch_engine.model.kv_cache import E4M3_MOST, LEAST_SCALE
 
 FEW_ROWS = 32
 """Up to so many rows the weights are what a product waits for, see `bench.products_cuda`: an H100
 took as long for 32 rows as with all in FP8, less for fewer, and for 64 a third more."""
 
-LARGEST = (448.0, 416.0, 384.0, 352.0, 320.0, 288.0, 256.0, 240.0)
+LARGEST = (E4M3_MOST, 416.0, 384.0, 352.0, 320.0, 288.0, 256.0, 240.0)
 """What the largest of an output's weights may become: each of the 8 numbers that differ by more
 than a power of 2."""
-
-LEAST_SCALE = 1e-30
-"""Of a row whose numbers are all 0."""
 
 ROWS_AT_ONCE = 4096
 """Outputs that are rounded together, which takes several times their memory."""
@@ -34,7 +31,9 @@ TILE = 4096
 
 
 @triton.jit
-def quantise_kernel(x, values, scales, size, stride, MOST: tl.constexpr, TILE: tl.constexpr):
+def quantise_kernel(
+    x, values, scales, size, stride, MOST: tl.constexpr, LEAST: tl.constexpr, TILE: tl.constexpr
+):
     """The program is a row: its scale, and its numbers divided by that."""
     row = tl.program_id(0).to(tl.int64)
     places = tl.arange(0, TILE)
@@ -43,7 +42,7 @@ def quantise_kernel(x, values, scales, size, stride, MOST: tl.constexpr, TILE: t
         inside = at + places < size
         numbers = tl.load(x + row * stride + at + places, mask=inside, other=0.0)
         largest = tl.maximum(largest, tl.abs(numbers.to(tl.float32)))
-    scale = tl.maximum(tl.max(largest, 0) / MOST, 1e-30)
+    scale = tl.maximum(tl.max(largest, 0) / MOST, LEAST)
     tl.store(scales + row, scale)
     for at in range(0, size, TILE):
         inside = at + places < size
@@ -61,7 +60,15 @@ def quantised_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if rows:
         tile = min(TILE, triton.next_power_of_2(size))
         quantise_kernel[(rows,)](
-            x, values, scales, size, x.stride(0), MOST=E4M3_MOST, TILE=tile, num_warps=8
+            x,
+            values,
+            scales,
+            size,
+            x.stride(0),
+            MOST=E4M3_MOST,
+            LEAST=LEAST_SCALE,
+            TILE=tile,
+            num_warps=8,
         )
     return values, scales
 

@@ -25,6 +25,7 @@ from providers.local.torch_engine.adapters.peft_folder import AdapterReader
 from providers.local.torch_engine.config import AheadConfig, DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import (
+    FP8_GPUS,
     choose_device,
     choose_dtype,
     current,
@@ -74,7 +75,7 @@ NEEDS = {
     "float16": "a CPU with FBGEMM's kernels (x86 with AVX2)",
     "int8": "an x86 CPU with AVX2, Linux and the package llvmlite",
     "int4": "an x86 CPU with AVX2, Linux and the package llvmlite",
-    "fp8": "a GPU with CUDA capability 8.9 or more (Ada, Hopper or newer) and Triton",
+    "fp8": f"a GPU with {FP8_GPUS} and Triton",
 }
 """For each kind of weights; see `linear.MAKES`."""
 

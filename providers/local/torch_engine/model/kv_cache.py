@@ -17,7 +17,7 @@ SCALE_BYTES = 4
 """Of a packed head: its scale, in float32."""
 
 LEAST_SCALE = 1e-30
-"""Of a head whose numbers are all 0."""
+"""Of a head, or of any row, whose numbers are all 0."""
 
 E4M3_MOST = 448.0
 """The largest number of FP8 as float8_e4m3fn has it; it has no infinity."""

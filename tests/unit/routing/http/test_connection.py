@@ -202,7 +202,7 @@ async def test_no_more_is_read_than_may_wait() -> None:
     async with serving(script) as server:
         client = await server.connect()
         client.writer.write(GET * 500_000)
-        await until(lambda: server.connection._paused)
+        await until(lambda: server.connection._intake.paused)
         await asyncio.sleep(0.05)
         assert len(server.connection._ahead) < module.READ_AHEAD_BYTES + 512 * 1024
         assert len(script.asked) == 1
@@ -227,7 +227,7 @@ async def test_what_waits_for_long_is_thrown_away_to_see_whether_the_client_is_t
     async with serving(script) as server:
         client = await server.connect()
         client.writer.write(GET * 100_000)
-        await until(lambda: server.connection._paused)
+        await until(lambda: server.connection._intake.paused)
         connection = server.connection
         connection.look_at_clock(connection._patience.since + module.AHEAD_SECONDS - 1)
         assert connection._ahead
@@ -266,7 +266,7 @@ async def test_a_body_that_nobody_asks_for_is_not_read() -> None:
     async with serving(waits) as server:
         client = await server.connect()
         client.writer.write(post(b"x" * 20_000_000))
-        await until(lambda: server.connection._paused)
+        await until(lambda: server.connection._intake.paused)
         await asyncio.sleep(0.05)
         reading = server.connection._reading
         assert reading is not None

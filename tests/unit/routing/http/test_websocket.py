@@ -280,7 +280,7 @@ async def test_a_flood_of_messages_waits_for_its_turn() -> None:
         peer.go_on.clear()
         flood = frame(b"again") * 20_000
         writing = asyncio.create_task(peer.client.say(flood))
-        await until(lambda: peer.server._paused)
+        await until(lambda: peer.server._intake.paused)
         held = peer.server._open + len(peer.server._messages)
         assert MAX_OPEN <= held < MAX_OPEN + FIRST_STEP_BYTES // len(frame(b"again")) + 1
         assert len(peer.server._ahead) <= 1 << 18
@@ -338,7 +338,7 @@ async def test_who_does_not_read_is_not_written_to() -> None:
             await asyncio.sleep(0.001)
             is_stuck = peer.server._writer.paused is not None and len(peer.got) == before
             stuck = stuck + 1 if is_stuck else 0
-        assert peer.server._paused
+        assert peer.server._intake.paused
         buffered = peer.server._transport.get_write_buffer_size()
         assert buffered < 3 * len(peer.answer) + 65536
         assert len(peer.got) < 1000

@@ -12,7 +12,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from llama_compat.types import TopPSamplingStrategy
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.footprint import footprint
@@ -20,11 +19,16 @@ from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.scheduling.draft import DraftGuesser
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, make_architecture, opened
+from tests.unit.providers.local.torch_engine.guessing import (
+    SAMPLINGS,
+    draw_as_the_model_says,
+    guessed_for_the_same_reply,
+    pay_what_was_expected,
+)
 from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, random_prompt
 
 PROMPT, OTHER = random_prompt(40, 3), random_prompt(21, 4)
 DRAFT = {"quantization": "none"}
-ALLOWED = (5, 9, 17, 40)
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +50,12 @@ def engines(folder: Path) -> Any:
             engine.stop()
 
 
-SAMPLINGS: dict[str, dict[str, Any]] = {
-    "greedy": {},
-    "drawn": {"strategy": TopPSamplingStrategy(temperature=0.8, top_p=0.9), "seed": 11},
-    "drawn widely": {"strategy": TopPSamplingStrategy(temperature=1.5, top_p=1.0), "seed": 12},
-    "penalised and biased": {"frequency_penalty": 0.4, "logit_bias": {5: 2.0}},
-}
-
-
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_the_reply_is_the_same_in_fewer_steps(engines: Any, name: str) -> None:
-    plain, drafted = engines
-    options = {**ENDLESS, **SAMPLINGS[name]}
-    before = drafted.stats
-    said = [await generate(engine, PROMPT, 50, **options) for engine in engines]
-    assert said[0].token_ids == said[1].token_ids
-    guessed = drafted.stats.guessed_tokens - before.guessed_tokens
-    right = drafted.stats.guessed_right_tokens - before.guessed_right_tokens
-    assert guessed > 20
+    guessed = await guessed_for_the_same_reply(engines, PROMPT, 50, name)
     if "penalised" not in name:
         # It draws by the same numbers, at any temperature.
-        assert right > 0.95 * guessed
-    assert drafted.stats.used_blocks == 0
-    assert plain.stats.guessed_tokens == 0
+        assert guessed.right > 0.95 * guessed.tokens
 
 
 async def test_two_at_a_time(engines: Any) -> None:
@@ -80,33 +67,7 @@ async def test_two_at_a_time(engines: Any) -> None:
 
 
 async def test_what_is_drawn_is_distributed_as_the_model_says(engines: Any) -> None:
-    plain, drafted = engines
-    sampling = {"strategy": TopPSamplingStrategy(temperature=1.0, top_p=1.0)}
-    draws = 80
-    counts = dict.fromkeys(ALLOWED, 0)
-    before = drafted.stats.guessed_right_tokens
-    for seed in range(draws):
-        said = await generate(
-            drafted, PROMPT, 3, **ENDLESS, **sampling, allowed_token_ids=ALLOWED, seed=seed
-        )
-        counts[said.token_ids[1]] += 1
-    assert drafted.stats.guessed_right_tokens - before > draws / 2
-    # What the second token is by the model's own probabilities of it, after each of the first.
-    expected = dict.fromkeys(ALLOWED, 0.0)
-    for first, share in (await shares(plain, PROMPT)).items():
-        for second, part in (await shares(plain, (*PROMPT, first))).items():
-            expected[second] += draws * share * part
-    difference = sum((counts[each] - expected[each]) ** 2 / expected[each] for each in ALLOWED)
-    assert difference < 11.3, "beyond 99 % of what chance makes of it with 3 degrees of freedom"
-
-
-async def shares(engine: Any, prompt: tuple[int, ...]) -> dict[int, float]:
-    """How likely each of those allowed comes next."""
-    said = await generate(engine, prompt, 1, **ENDLESS, logprobs=400)
-    [scores] = said.scores
-    found = {token: torch.tensor(logprob).exp().item() for token, logprob in scores.top}
-    whole = sum(found[each] for each in ALLOWED)
-    return {each: found[each] / whole for each in ALLOWED}
+    await draw_as_the_model_says(engines, PROMPT)
 
 
 async def test_another_model_as_a_draft_is_left_alone_soon(
@@ -126,13 +87,6 @@ async def test_another_model_as_a_draft_is_left_alone_soon(
     # Of 1.5 steps at first and 0.02 for each, at 0.35 a guess; those that are right bring in one.
     assert 0.35 * stats.guessed_tokens - stats.guessed_right_tokens <= 1.5 + 60 * 0.02
     assert stats.guessed_tokens > 0
-
-
-def pay_what_was_expected(guesser: DraftGuesser, asked: object) -> None:
-    last, guesser._round = guesser._round, None
-    if last is not None:
-        for each in last.lengths:
-            guesser._accounts[each].spend(last.expected)
 
 
 def test_it_is_counted_with_its_model(folder: Path) -> None:

@@ -11,18 +11,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from llama_compat.types import TopPSamplingStrategy
 from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
 from tests.tiny_adapters import make_adapter
 from tests.unit.providers.local.engines import generate, opened, running
-from tests.unit.providers.local.torch_engine.heads.eagle_heads import random_pair, telling_pair
-from tests.unit.providers.local.torch_engine.test_drafts import (
-    ALLOWED,
+from tests.unit.providers.local.torch_engine.guessing import (
     SAMPLINGS,
+    draw_as_the_model_says,
+    guessed_for_the_same_reply,
     pay_what_was_expected,
-    shares,
 )
+from tests.unit.providers.local.torch_engine.heads.eagle_heads import random_pair, telling_pair
 from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, kv_bytes, random_prompt
 
 PROMPTS = [random_prompt(length, length) for length in (40, 21, 33, 17)]
@@ -57,19 +56,10 @@ def engines(pair: tuple[Path, Path]) -> Any:
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_the_reply_is_the_same_in_fewer_steps(engines: Any, name: str) -> None:
-    plain, guessing = engines
-    options = {**ENDLESS, **SAMPLINGS[name]}
-    before = guessing.stats
-    said = [await generate(engine, PROMPTS[0], 60, **options) for engine in engines]
-    assert said[0].token_ids == said[1].token_ids
-    guessed = guessing.stats.guessed_tokens - before.guessed_tokens
-    right = guessing.stats.guessed_right_tokens - before.guessed_right_tokens
-    assert guessed > 20
+    guessed = await guessed_for_the_same_reply(engines, PROMPTS[0], 60, name)
+    assert guessed.steps == 60 - guessed.right
     if "penalised" not in name:
-        assert right > 0.8 * guessed
-    assert guessing.stats.steps - before.steps == 60 - right
-    assert guessing.stats.used_blocks == 0
-    assert plain.stats.guessed_tokens == 0
+        assert guessed.right > 0.8 * guessed.tokens
 
 
 @pytest.mark.parametrize("strength", [0.02, 0.3])
@@ -123,24 +113,7 @@ async def test_four_at_a_time_cold_and_warm(engines: Any) -> None:
 
 
 async def test_what_is_drawn_is_distributed_as_the_model_says(engines: Any) -> None:
-    plain, guessing = engines
-    sampling = {"strategy": TopPSamplingStrategy(temperature=1.0, top_p=1.0)}
-    draws = 80
-    counts = dict.fromkeys(ALLOWED, 0)
-    before = guessing.stats.guessed_right_tokens
-    for seed in range(draws):
-        said = await generate(
-            guessing, PROMPTS[0], 3, **ENDLESS, **sampling, allowed_token_ids=ALLOWED, seed=seed
-        )
-        counts[said.token_ids[1]] += 1
-    assert guessing.stats.guessed_right_tokens - before > draws / 2
-    # What the second token is by the model's own probabilities of it, after each of the first.
-    expected = dict.fromkeys(ALLOWED, 0.0)
-    for first, share in (await shares(plain, PROMPTS[0])).items():
-        for second, part in (await shares(plain, (*PROMPTS[0], first))).items():
-            expected[second] += draws * share * part
-    difference = sum((counts[each] - expected[each]) ** 2 / expected[each] for each in ALLOWED)
-    assert difference < 11.3, "beyond 99 % of what chance makes of it with 3 degrees of freedom"
+    await draw_as_the_model_says(engines, PROMPTS[0])
 
 
 async def test_those_that_give_way_are_guessed_for_again(

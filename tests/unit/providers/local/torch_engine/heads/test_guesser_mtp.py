@@ -11,14 +11,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
-from llama_compat.types import SamplingParams, TopPSamplingStrategy
+from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
 from tests.tiny_adapters import make_adapter
 from tests.unit.providers.local.engines import GREEDY, generate, opened, running, until
+from tests.unit.providers.local.torch_engine.guessing import (
+    SAMPLINGS,
+    draw_as_the_model_says,
+    guessed_for_the_same_reply,
+)
 from tests.unit.providers.local.torch_engine.heads.mtp_heads import HYBRID, KINDS, publish
-from tests.unit.providers.local.torch_engine.test_drafts import ALLOWED, SAMPLINGS, shares
 from tests.unit.providers.local.torch_engine.test_engine import ENDLESS, random_prompt
 from tests.unit.providers.local.torch_engine.test_engine_hybrid import of_state
 
@@ -51,19 +55,13 @@ def engines(folder: Path) -> Any:
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 async def test_the_reply_is_the_same_in_fewer_steps(engines: Any, name: str) -> None:
-    plain, guessing = engines
-    options = {**ENDLESS, **SAMPLINGS[name]}
-    before = guessing.stats
-    said = [await generate(engine, PROMPTS[0], 60, **options) for engine in engines]
-    assert said[0].token_ids == said[1].token_ids
-    guessed = guessing.stats.guessed_tokens - before.guessed_tokens
-    right = guessing.stats.guessed_right_tokens - before.guessed_right_tokens
-    assert guessed > 20
-    assert 0 < right < guessed if "penalised" in name else right > 0.5 * guessed
-    assert guessing.stats.steps - before.steps == 60 - right
-    assert guessing.stats.used_blocks == 0
-    assert all_is_given_back_with_tried(guessing)
-    assert plain.stats.guessed_tokens == 0
+    guessed = await guessed_for_the_same_reply(engines, PROMPTS[0], 60, name)
+    assert guessed.steps == 60 - guessed.right
+    if "penalised" in name:
+        assert 0 < guessed.right < guessed.tokens
+    else:
+        assert guessed.right > 0.5 * guessed.tokens
+    assert all_is_given_back_with_tried(engines[1])
 
 
 def all_is_given_back_with_tried(engine: Any) -> bool:
@@ -146,25 +144,7 @@ async def test_four_at_a_time_cold_and_warm(engines: Any) -> None:
 
 
 async def test_what_is_drawn_is_distributed_as_the_model_says(engines: Any) -> None:
-    plain, guessing = engines
-    sampling = {"strategy": TopPSamplingStrategy(temperature=1.0, top_p=1.0)}
-    draws = 80
-    counts = dict.fromkeys(ALLOWED, 0)
-    await generate(guessing, PROMPTS[0], 8, **ENDLESS)  # what steps take is known then
-    before = guessing.stats.guessed_right_tokens
-    for seed in range(draws):
-        said = await generate(
-            guessing, PROMPTS[0], 3, **ENDLESS, **sampling, allowed_token_ids=ALLOWED, seed=seed
-        )
-        counts[said.token_ids[1]] += 1
-    assert guessing.stats.guessed_right_tokens - before > draws / 2
-    # What the second token is by the model's own probabilities of it, after each of the first.
-    expected = dict.fromkeys(ALLOWED, 0.0)
-    for first, share in (await shares(plain, PROMPTS[0])).items():
-        for second, part in (await shares(plain, (*PROMPTS[0], first))).items():
-            expected[second] += draws * share * part
-    difference = sum((counts[each] - expected[each]) ** 2 / expected[each] for each in ALLOWED)
-    assert difference < 11.3, "beyond 99 % of what chance makes of it with 3 degrees of freedom"
+    await draw_as_the_model_says(engines, PROMPTS[0])
 
 
 async def test_those_that_give_way_are_guessed_for_again(engines: Any, folder: Path) -> None:

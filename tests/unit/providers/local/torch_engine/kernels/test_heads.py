@@ -1,4 +1,4 @@
-"""Norms, gates, and what happens to heads before attention, beside PyTorch's operations."""
+"""What happens to heads before attention, beside PyTorch's operations."""
 # ruff: noqa: E402 (what follows needs packages that may not be there)
 
 from __future__ import annotations
@@ -10,53 +10,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
-from providers.local.torch_engine.kernels.gates import gated
 from providers.local.torch_engine.kernels.heads import turn_and_write
-from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.model.decoder import Norm, Rope
 from providers.local.torch_engine.model.kv_cache import as_bytes, packed, write
-from providers.local.torch_engine.model.torch_step import ACTIVATIONS
-
-DTYPES = pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str
-)
+from tests.unit.providers.local.torch_engine.kernels.closeness import DTYPES, close
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
-
-
-def close(found: Any, expected: Any, tolerance: float) -> bool:
-    assert found.dtype == expected.dtype
-    return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
-
-
-@DTYPES
-@pytest.mark.parametrize("size", [24, 64])
-def test_norms(device: Any, size: int, dtype: Any, tolerance: float) -> None:
-    # Small enough for the epsilon to matter.
-    x, residual = (0.02 * torch.randn(5, size, device=device).to(dtype) for _ in range(2))
-    weight = torch.randn(size, device=device)
-    norm = Norm(weight, 1e-3, dtype)
-    assert close(rms_norm(x, weight, 1e-3), norm(x), tolerance)
-    added = residual.clone()
-    found = add_rms_norm(x, added, weight, 1e-3)
-    # Not equal, as the interpreter cuts off what the device rounds.
-    assert close(added, residual + x, tolerance)
-    assert close(found, norm(residual + x), tolerance)
-    assert rms_norm(x[:0], weight, 1e-3).shape == (0, size)
-
-
-@DTYPES
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_gates(device: Any, activation: str, dtype: Any, tolerance: float) -> None:
-    gate_up = (3 * torch.randn(3, 2 * 1100, device=device)).to(dtype)
-    gate, up = gate_up.float().chunk(2, -1)
-    expected = (ACTIVATIONS[activation](gate.clone()) * up).to(dtype)
-    assert close(gated(gate_up, activation), expected, tolerance)
-    assert gated(gate_up[:0], activation).shape == (0, 1100)
 
 
 @DTYPES
