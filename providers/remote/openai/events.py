@@ -86,6 +86,9 @@ def read_response(
     )
 
 
+_SAYS_NOT_WHY = "The response has failed, and its vendor does not say why."
+
+
 class _ResponseEvents(JSONEvents):
     """The events of a response, of which some say in a way of their own that it has failed."""
 
@@ -100,8 +103,8 @@ class _ResponseEvents(JSONEvents):
         if kind == "error":
             raise error_in_stream(self._provider, encode({"error": event}))
         if kind == "response.failed":
-            failed = members(event.get("response"))
-            raise error_in_stream(self._provider, encode({"error": failed.get("error")}))
+            error = members(event.get("response")).get("error") or _SAYS_NOT_WHY
+            raise error_in_stream(self._provider, encode({"error": error}))
         return event
 
 
