@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
@@ -146,11 +146,12 @@ class ResponseStream(RelayedStream):
 
     @property
     def usage(self) -> Usage | None:
-        """What the vendor counted at the end; before that, what it has searched for, which is paid
-        for however the stream ends."""
-        if self._usage is None and self._searches:
-            return Usage(units=Units(searches=self._searches))
-        return self._usage
+        """What the vendor counted at the end; and what it has searched for, which is paid for
+        however the stream ends."""
+        usage = self._usage
+        if not self._searches or (usage is not None and usage.units is not None):
+            return usage
+        return structs.replace(usage or Usage(), units=Units(searches=self._searches))
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """See `RelayedStream`."""

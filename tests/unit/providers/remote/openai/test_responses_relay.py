@@ -120,8 +120,8 @@ def test_what_was_searched_for_is_paid_for_when_the_stream_breaks_off() -> None:
     relayed([created, searched("search"), searched("open_page"), searched("search")], stream)
     assert (stream.usage, stream.complete) == (Usage(units=Units(searches=2)), False)
     counted = {"input_tokens": 3, "output_tokens": 2}
-    relayed([event("response.completed", response={"id": "r", "usage": counted})], stream)
-    assert stream.usage == Usage(3, 2)
+    relayed([event("response.failed", response={"id": "r", "usage": counted})], stream)
+    assert stream.usage == Usage(3, 2, units=Units(searches=2))
 
 
 def test_nothing_is_sent_before_there_is_something_to_say() -> None:
