@@ -99,11 +99,11 @@ class _ResponseEvents(JSONEvents):
         return map(self._good, super().flush())
 
     def _good(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        kind = event.get("type")
+        kind, response = event.get("type"), members(event.get("response"))
         if kind == "error":
             raise error_in_stream(self._provider, encode({"error": event}))
-        if kind == "response.failed":
-            error = members(event.get("response")).get("error") or _SAYS_NOT_WHY
+        if kind == "response.failed" or response.get("status") == "failed":
+            error = response.get("error") or _SAYS_NOT_WHY
             raise error_in_stream(self._provider, encode({"error": error}))
         return event
 

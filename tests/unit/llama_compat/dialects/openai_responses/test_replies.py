@@ -117,13 +117,7 @@ def events_of(whole: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: dict[str, Any]) -> ChatCompletionResponse:
-    parser, collector = StreamParser(), Collector()
-    for event in events_of(whole):
-        for each in parser.push(event):
-            collector.add(each)
-    for each in parser.finish():
-        collector.add(each)
-    return collector.chat_completion()
+    return collected(*events_of(whole))
 
 
 def read(*items: dict[str, Any], **more: Any) -> ChatCompletionResponse:
@@ -308,7 +302,7 @@ def test_a_response_that_is_none_is_no_reply(status: str) -> None:
         parse_reply(response(status=status))
 
 
-PIECES = [
+PIECES: list[dict[str, Any]] = [
     {"type": "response.created", "response": {}},
     {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning"}},
     *(
@@ -339,11 +333,7 @@ PIECES = [
 def test_what_comes_in_pieces_comes_once() -> None:
     thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Hm."}]}
     whole = response(thought, said(text(TEXT, CITED), {"type": "refusal", "refusal": "No."}))
-    parser, collector = StreamParser(), Collector()
-    for event in (*PIECES, {"type": "response.completed", "response": whole}):
-        for each in parser.push(event):
-            collector.add(each)
-    assert collector.chat_completion() == parse_reply(whole)
+    assert collected(*PIECES, completed(whole)) == parse_reply(whole)
 
 
 def test_a_stream_that_breaks_off_fails_its_calls() -> None:
