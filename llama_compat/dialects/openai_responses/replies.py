@@ -267,13 +267,15 @@ class StreamParser:
         return [kind(text)]
 
     def _cite(self, annotations: Sequence[Any], *, is_whole: bool = False) -> Sequence[Delta]:
-        """The places that are named; those of text that has not come wait for it, unless that is
-        all there is."""
+        """The places that are named; those of text that has not come wait for the end of the part,
+        when it `is_whole`."""
         text = "".join(self._said)
-        told, self._ahead = [*self._ahead, *annotations], []
+        self._said = [text]
         self._cited += len(annotations)
+        if is_whole:
+            annotations, self._ahead = [*self._ahead, *annotations], []
         cited: list[Delta] = []
-        for each in told:
+        for each in annotations:
             if not is_whole and (count(members(each).get("end_index")) or 0) > len(text):
                 self._ahead.append(each)
             elif (place := _parse_citation(each, text)) is not None:
@@ -288,13 +290,13 @@ class StreamParser:
 
     def _end_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
         if part["type"] == "refusal":
-            left = self._text.flush() if self._said else joined(part["refusal"])
+            left = self._text.flush() if any(self._said) else joined(part["refusal"])
             return self._say(left, RefusalDelta)
         if part["type"] != "output_text":
             return []
-        said = self._say(self._text.flush() if self._said else joined(part["text"]))
-        left = (part.get("annotations") or ())[self._cited :]
-        return [*said, *self._cite(left, is_whole=True)]
+        said = self._say(self._text.flush() if any(self._said) else joined(part["text"]))
+        named = (part.get("annotations") or ())[self._cited :]
+        return [*said, *self._cite(named, is_whole=True)]
 
     def _begin(self, index: int, item: Mapping[str, Any]) -> Iterable[Delta]:
         if item["type"] == "reasoning":
