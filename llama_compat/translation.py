@@ -45,7 +45,7 @@ from llama_compat.fitting.honoured import (
     parsed_to_count,
 )
 from llama_compat.hosted.loop import looped
-from llama_compat.hosted.vocabulary import HostedCall
+from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedCall, HostedCallDelta
 from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
 from llama_compat.prefixes.marks import marks_of
@@ -65,6 +65,7 @@ from llama_compat.types import (
     StreamProgress,
     StreamStart,
     ToolCallDelta,
+    Units,
     Usage,
 )
 
@@ -180,7 +181,10 @@ async def _rendered(
 ) -> Reply:
     """`streams`, one for each of the request's choices, in the client's language."""
     generation = _Generation(
-        streams, translation.choices_per_prompt, pays_each_choice=pays_each_choice
+        streams,
+        translation.choices_per_prompt,
+        pays_each_choice=pays_each_choice,
+        vendor_searches="vendor_search" in fitted.changes,
     )
     labels = Labels(call.model, call.request_id)
     if call.stream:
@@ -340,17 +344,24 @@ class _Generation:
     """The streams of one request while they run.
 
     Attributes:
-        usage: what all of it cost, once every choice is complete.
+        usage: what all of it cost, once every choice is complete; until then what the vendor has
+            searched for, which is paid for however the streams end.
         spoken: whether any of them has said something, or come to its end.
         dropped: what of the request the model was not given, as far as the provider has said.
     """
 
     def __init__(
-        self, streams: Sequence[Events], choices_per_prompt: int, *, pays_each_choice: bool
+        self,
+        streams: Sequence[Events],
+        choices_per_prompt: int,
+        *,
+        pays_each_choice: bool,
+        vendor_searches: bool,
     ) -> None:
         self._streams = streams
         self._choices_per_prompt = choices_per_prompt
         self._pays_each_choice = pays_each_choice
+        self._vendor_searches = vendor_searches
         self.usage: Usage | None = None
         self.spoken = False
         self.dropped: tuple[str, ...] = ()
@@ -369,10 +380,14 @@ class _Generation:
     async def rendered(self, renderer: StreamRenderer) -> AsyncGenerator[bytes, None]:
         """The streams as one, in the client's language."""
         completed: dict[int, StreamComplete] = {}
+        searches = 0
         async with aclosing(interleave(self._streams)) as events:
             async for choice, event in events:
                 if isinstance(event, StreamComplete):
                     completed[choice] = event
+                elif self._vendor_searches and _has_searched(event):
+                    searches += 1
+                    self.usage = Usage(units=Units(searches=searches))
                 if not self.spoken:
                     self.spoken = says_something(event)
                     if isinstance(event, StreamStart):
@@ -392,6 +407,12 @@ class _Generation:
             usages, self._choices_per_prompt, pays_each_choice=self._pays_each_choice
         )
         return self.usage
+
+
+def _has_searched(event: StreamEvent) -> bool:
+    if not (isinstance(event, StreamProgress) and isinstance(event.delta, HostedCallDelta)):
+        return False
+    return event.delta.call.kind == WEB_SEARCH and event.delta.call.status == "completed"
 
 
 async def _without_images(provider: str, events: Events) -> Events:

@@ -6,11 +6,13 @@ Models are told to cite so (`FORM`), and most do without being told.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import structs
 
-from llama_compat.hosted.vocabulary import Citation, Source
+from llama_compat.dialects.counts import count
+from llama_compat.hosted.vocabulary import Citation, Source, WebSource
 
 FORM = (
     "When you use something of these, name it where you use it, as a Markdown link with the"
@@ -84,6 +86,17 @@ class Citer:
 
 def _bare(url: str) -> str:
     return url.partition("#")[0].rstrip("/")
+
+
+def cited_place(told: Mapping[str, Any], text: str) -> Citation | None:
+    """What OpenAI's `start_index`, `end_index`, `url` and `title` name in `text`, as far as that
+    goes: up to its end where no end is told. None where they name no address or no beginning."""
+    start, end, url = count(told.get("start_index")), count(told.get("end_index")), told.get("url")
+    if start is None or not isinstance(url, str):
+        return None
+    start = min(start, len(text))
+    end = len(text) if end is None else max(start, min(end, len(text)))
+    return Citation(start, end, WebSource(url, str(told.get("title") or "")), text[start:end])
 
 
 class SaidParts:

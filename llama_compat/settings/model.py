@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -10,3 +13,7 @@ class TemplateSettings(BaseModel):
     are read, and what is wrong with one is told without its value, which may be a secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    gone: ClassVar[Mapping[str, str]] = {}
+    """Settings of earlier versions by name, and what to do about each: for who has an old
+    template."""

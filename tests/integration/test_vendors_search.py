@@ -255,7 +255,10 @@ class Vendors:
             else:
                 send(handler, 200, json.dumps(message).encode())
         elif handler.path == "/v1/responses":
-            if body["model"].startswith("failing"):
+            if body["model"].startswith("breaking"):
+                begun, _ = whole_as_events(response(body)).split(b"event: response.completed")
+                send(handler, 200, begun, events)
+            elif body["model"].startswith("failing"):
                 send(handler, 200, failed(body), events)
             elif body.get("stream"):
                 send(handler, 200, whole_as_events(response(body)), events)
@@ -338,6 +341,7 @@ def gateway(
                 {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
                 {"id": "gpt-5.5", "provider": "responses", "price": price},
                 {"id": "failing", "provider": "responses"},
+                {"id": "breaking", "provider": "responses", "price": price},
             ],
         )
         with running(template) as process:
@@ -606,6 +610,23 @@ def test_a_search_is_in_what_a_request_costs(
     record = gateway.record(name)
     tokens = record["input_tokens"] * 1000 + record["output_tokens"] * 2000
     assert tokens > 0
+    assert record["cost"] == tokens + 10_000_000
+
+
+@pytest.mark.parametrize("api", ASKED)
+def test_a_search_is_in_what_a_request_costs_whose_stream_breaks_off(
+    gateway: Gateway, api: str
+) -> None:
+    path, body = ASKED[api]
+    if api == "gemini":
+        path = path.format(model="breaking", method="streamGenerateContent?alt=sse")
+    else:
+        body = {"model": "breaking", "stream": True, **body}
+    name = f"cost-{uuid.uuid4().hex}"
+    wire.request("POST", gateway.process.url + path, body, {"x-request-id": name})
+    record = gateway.record(name)
+    tokens = record["input_tokens"] * 1000 + record["output_tokens"] * 2000
+    assert record["estimated"]
     assert record["cost"] == tokens + 10_000_000
 
 

@@ -5,11 +5,12 @@ Source: openai 3.52.0, types/responses/response_output_item.py and response_stre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.content_blocks import parse_whole_call
+from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.openai.logprobs import parse_logprobs
 from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.dialects.openai_responses.output.response_object import (
@@ -17,6 +18,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
     response_usage,
 )
 from llama_compat.events import ReplyParts, reply_events
+from llama_compat.hosted.citations import cited_place
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,
@@ -55,6 +57,9 @@ _CUT_SHORT = {
 
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 
+_NO_REPLY = frozenset({"failed", "cancelled", "queued", "in_progress"})
+"""What a response is that is none yet, or never will be."""
+
 
 # --------------------------------------------------------------------------------------------------
 # Whole replies
@@ -74,6 +79,8 @@ def parse_reply(response: Mapping[str, Any]) -> ChatCompletionResponse:
 
 
 def _parse_response(response: Mapping[str, Any]) -> ChatCompletionResponse:
+    if response.get("status") in _NO_REPLY:
+        raise ValueError(f"the response is '{response['status']}', and says no more of that")
     items = response["output"]
     parts: list[MessagePart] = []
     logprobs: list[TokenLogProbs] = []
@@ -93,7 +100,7 @@ def _parse_response(response: Mapping[str, Any]) -> ChatCompletionResponse:
 def _parse_item(item: Mapping[str, Any]) -> Iterator[MessagePart]:
     match item["type"]:
         case "message":
-            yield from map(_parse_content, item["content"])
+            yield from _parse_contents(item)
         case "reasoning":
             yield from _thoughts(item)
         case "function_call":
@@ -108,38 +115,37 @@ def _thoughts(item: Mapping[str, Any]) -> Iterator[ReasoningContent]:
         yield ReasoningContent(joined(part["text"]))
 
 
-def _parse_content(part: Mapping[str, Any]) -> MessagePart:
-    if part["type"] == "refusal":
-        return RefusalContent(joined(part["refusal"]))
-    text = joined(part["text"])
-    cited = (_parse_citation(each, text) for each in part.get("annotations") or ())
-    return TextContent(text, tuple(each for each in cited if each is not None))
+def _parse_contents(message: Mapping[str, Any]) -> Iterator[TextContent | RefusalContent]:
+    """What a message says; kinds that are not known are left out."""
+    for part in message["content"]:
+        if part["type"] == "refusal":
+            yield RefusalContent(joined(part["refusal"]))
+        elif part["type"] == "output_text":
+            text = joined(part["text"])
+            cited = (_parse_citation(each, text) for each in part.get("annotations") or ())
+            yield TextContent(text, tuple(each for each in cited if each is not None))
 
 
-def _parse_citation(annotation: Mapping[str, Any], text: str) -> Citation | None:
-    """The place that an annotation names in `text`, as far as that has come; None for what is about
-    something else than the web."""
-    start, end, url = (annotation.get(each) for each in ("start_index", "end_index", "url"))
-    if annotation.get("type") != "url_citation" or not isinstance(url, str):
+def _parse_citation(annotation: Any, text: str) -> Citation | None:
+    """The place that an annotation names in `text`; None for what is about something else than the
+    web."""
+    told = members(annotation)
+    if told.get("type") != "url_citation" or count(told.get("end_index")) is None:
         return None
-    if not (isinstance(start, int) and isinstance(end, int) and start >= 0):
-        return None
-    end = min(end, len(text))
-    source = WebSource(url, str(annotation.get("title") or ""))
-    return Citation(start, end, source, text[start:end])
+    return cited_place(told, text)
 
 
 def _parse_search(item: Mapping[str, Any]) -> HostedCall:
-    action = item.get("action") or {}
+    action = members(item.get("action"))
     query = action.get("query") or next(iter(action.get("queries") or ()), None)
-    found = action.get("sources") or ()
+    found = map(members, action.get("sources") or ())
     return HostedCall(
         str(item["id"]),
         WEB_SEARCH,
         WEB_SEARCH,
         arguments_text({} if query is None else {"query": query}),
         status="failed" if item.get("status") == "failed" else "completed",
-        sources=tuple(WebSource(each["url"]) for each in found if each.get("url")),
+        sources=tuple(WebSource(each["url"]) for each in found if isinstance(each.get("url"), str)),
         model_name=WEB_SEARCH,
     )
 
@@ -170,11 +176,15 @@ class StreamParser:
 
     def __init__(self) -> None:
         self._text = SurrogateJoiner()
+        self._reasoning = SurrogateJoiner()
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler()
         self._written: set[int] = set()
         self._said: list[str] = []
         self._cited = 0
+        self._ahead: list[Any] = []
+        self._has_text = False
+        self._has_parts = False
         self._thought = False
         self._called = False
         self._begun = False
@@ -212,28 +222,33 @@ class StreamParser:
         self._begun = True
         if kind in _ENDS:
             return [*events, *self._end(event["response"])]
+        logprobs: tuple[TokenLogProbs, ...] = ()
         if kind == "response.output_text.delta":
-            logprobs = parse_logprobs({"content": event.get("logprobs") or ()})
-            said = self._say(self._text.push(event["delta"]))
-            return [*events, *(self._parts.progress(each, logprobs or None) for each in said)]
-        return [*events, *map(self._parts.progress, self._deltas(kind, event))]
+            logprobs = parse_logprobs({"content": event.get("logprobs") or ()}) or ()
+        for delta in self._deltas(kind, event):
+            self._has_parts = True
+            events.append(self._parts.progress(delta, logprobs or None))
+        return events
 
-    def _deltas(self, kind: Any, event: Mapping[str, Any]) -> Sequence[Delta]:
+    def _deltas(self, kind: Any, event: Mapping[str, Any]) -> Iterable[Delta]:
         match kind:
             case "response.content_part.added":
-                self._parts.end_part()
-                self._said, self._cited = [], 0
+                return self._begin_part()
+            case "response.output_text.delta":
+                return self._say(self._text.push(event["delta"]))
             case "response.output_text.annotation.added":
                 return self._cite([event["annotation"]])
             case "response.refusal.delta":
-                return self._say(event["delta"], RefusalDelta)
+                return self._say(self._text.push(event["delta"]), RefusalDelta)
             case "response.content_part.done":
                 return self._end_part(event["part"])
             case "response.reasoning_summary_part.added":
                 self._parts.end_part()
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 self._thought = True
-                return [ReasoningDelta(event["delta"])]
+                return _thought(self._reasoning.push(event["delta"]))
+            case "response.reasoning_text.done" | "response.reasoning_summary_text.done":
+                return _thought(self._reasoning.flush())
             case "response.function_call_arguments.delta":
                 self._written.add(event["output_index"])
                 return self._calls.push(index=event["output_index"], arguments=event["delta"])
@@ -249,54 +264,105 @@ class StreamParser:
         if not text:
             return []
         self._said.append(text)
+        self._has_text = True
         return [kind(text)]
 
-    def _cite(self, annotations: Sequence[Mapping[str, Any]]) -> Sequence[Delta]:
-        self._cited += len(annotations)
+    def _cite(self, annotations: Sequence[Any], *, is_whole: bool = False) -> Sequence[Delta]:
+        """The places that are named; those of text that has not come wait for the end of the part,
+        when it `is_whole`."""
         text = "".join(self._said)
-        cited = (_parse_citation(each, text) for each in annotations)
-        return [CitationDelta(each) for each in cited if each is not None]
+        self._said = [text]
+        self._cited += len(annotations)
+        if is_whole:
+            annotations, self._ahead = [*self._ahead, *annotations], []
+        cited: list[Delta] = []
+        for each in annotations:
+            if not is_whole and (count(members(each).get("end_index")) or 0) > len(text):
+                self._ahead.append(each)
+            elif (place := _parse_citation(each, text)) is not None:
+                cited.append(CitationDelta(place))
+        return cited
+
+    def _begin_part(self) -> Iterator[Delta]:
+        yield from self._say(self._text.flush())
+        yield from self._cite([], is_whole=True)
+        self._parts.end_part()
+        self._said, self._cited = [], 0
 
     def _end_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
         if part["type"] == "refusal":
-            return [] if self._said else self._say(joined(part["refusal"]), RefusalDelta)
+            left = self._text.flush() if any(self._said) else joined(part["refusal"])
+            return self._say(left, RefusalDelta)
         if part["type"] != "output_text":
             return []
-        said = self._say(self._text.flush() if self._said else joined(part["text"]))
-        return [*said, *self._cite((part.get("annotations") or ())[self._cited :])]
+        said = self._say(self._text.flush() if any(self._said) else joined(part["text"]))
+        named = (part.get("annotations") or ())[self._cited :]
+        return [*said, *self._cite(named, is_whole=True)]
 
-    def _begin(self, index: int, item: Mapping[str, Any]) -> Sequence[Delta]:
+    def _begin(self, index: int, item: Mapping[str, Any]) -> Iterable[Delta]:
         if item["type"] == "reasoning":
             self._thought = False
             self._parts.end_part()
-        if item["type"] != "function_call":
-            return []
-        self._called = True
-        return self._calls.push(index=index, call_id=item["call_id"], tool_name=item["name"])
+        elif item["type"] == "message":
+            self._has_text = False
+            return self._begin_part()
+        elif item["type"] == "function_call":
+            return self._call(index, item)
+        return []
 
-    def _done(self, index: int, item: Mapping[str, Any]) -> Sequence[Delta]:
+    def _call(self, index: int, item: Mapping[str, Any], arguments: str = "") -> Sequence[Delta]:
+        self._called = True
+        call_id, name = item["call_id"], item["name"]
+        return self._calls.push(index=index, call_id=call_id, tool_name=name, arguments=arguments)
+
+    def _done(self, index: int, item: Mapping[str, Any]) -> Iterable[Delta]:
         if is_search(item):
             return [HostedCallDelta(_parse_search(item))]
-        if item["type"] == "reasoning" and not self._thought:
-            return [ReasoningDelta(each.text) for each in _thoughts(item)]
+        if item["type"] == "message":
+            return self._end_message(item)
+        if item["type"] == "reasoning":
+            return self._end_thoughts(item)
         if item["type"] != "function_call":
             return []
-        deltas: list[Delta] = []
-        if index not in self._written:
-            deltas += self._calls.push(index=index, arguments=item["arguments"])
+        left = "" if index in self._written else arguments_text(item["arguments"])
+        deltas = self._call(index, item, left)
         # Whether the tokens have run out in one that is not whole the end of the response says.
-        if item.get("status") != "incomplete":
-            deltas += self._calls.end(index)
-        return deltas
+        return deltas if item.get("status") == "incomplete" else [*deltas, *self._calls.end(index)]
+
+    def _end_thoughts(self, item: Mapping[str, Any]) -> Iterator[Delta]:
+        yield from _thought(self._reasoning.flush())
+        for each in () if self._thought else _thoughts(item):
+            self._parts.end_part()
+            yield from _thought(each.text)
+        self._thought = False
+
+    def _end_message(self, message: Mapping[str, Any]) -> Iterator[Delta]:
+        if not self._has_text:
+            for part in message["content"]:
+                yield from self._begin_part()
+                yield from self._end_part(part)
+        self._has_text = False
 
     def _end(self, response: Mapping[str, Any]) -> Iterator[StreamEvent]:
         self._ended = True
+        if not self._has_parts:
+            yield from list(reply_events(_parse_response(response)))[1:]
+            return
         reason = _stop_reason(response, called=self._called)
         cut = reason is StopReason.out_of_tokens
-        for delta in (*self._say(self._text.flush()), *self._calls.finish(cut=cut)):
+        for delta in (
+            *_thought(self._reasoning.flush()),
+            *self._say(self._text.flush()),
+            *self._cite([], is_whole=True),
+            *self._calls.finish(cut=cut),
+        ):
             yield self._parts.progress(delta)
         yield StreamComplete(
             reason,
             response_usage(response) or Usage(),
             service_tier=parse_service_tier(response),
         )
+
+
+def _thought(text: str) -> Sequence[ReasoningDelta]:
+    return [ReasoningDelta(text)] if text else []

@@ -12,7 +12,6 @@ from typing import Any
 from llama_compat.dialects.openai_responses.input.requests import LOGPROBS, SOURCES
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
-from llama_compat.media.audio import format_of
 from llama_compat.tools.calls import bounded_call_id
 from llama_compat.types import (
     AudioContent,
@@ -34,6 +33,7 @@ from llama_compat.types import (
     TopKSamplingStrategy,
     UnparseableToolCall,
     UserMessage,
+    media_in,
 )
 
 _SAID = {
@@ -51,7 +51,8 @@ _MAX_CALL_ID = 64
 
 def has_words_for(request: ChatCompletionRequest) -> bool:
     """Whether a request for a response can say all that `request` says, which was made for chats:
-    there are no stop strings, no seeds, no penalties, and no images that a model has drawn."""
+    there are no stop strings, no seeds, no penalties, no sound, and no images that a model has
+    drawn."""
     sampling = request.sampling
     said = SamplingParams(
         sampling.strategy,
@@ -63,12 +64,14 @@ def has_words_for(request: ChatCompletionRequest) -> bool:
         sampling == said
         and not isinstance(sampling.strategy, TopKSamplingStrategy)
         and (sampling.max_tokens is None or sampling.max_tokens >= _FEWEST_TOKENS)
-        and not any(
-            isinstance(message, CompletionMessage)
-            and any(isinstance(part, ImageContent) for part in message.parts)
-            for message in request.messages
-        )
+        and all(map(_has_words_for, request.messages))
     )
+
+
+def _has_words_for(message: Message) -> bool:
+    if isinstance(message, CompletionMessage):
+        return not any(isinstance(part, ImageContent) for part in message.parts)
+    return not any(isinstance(each, AudioContent) for each in media_in(message.content))
 
 
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
@@ -207,7 +210,5 @@ def _render_content(content: Content) -> str | list[dict[str, Any]]:
 def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, ImageContent):
         return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
-    if isinstance(part, AudioContent):
-        audio = {"data": part.base64, "format": format_of(part)}
-        return {"type": "input_audio", "input_audio": audio}
+    assert isinstance(part, TextContent)
     return {"type": "input_text", "text": part.text}

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from llama_compat.distribution.problems import KeyPath, Problem, did_you_mean
 from llama_compat.distribution.reading.env_references import ResolvedDocument
+from llama_compat.settings.model import TemplateSettings
 
 _EXPECTED = {
     "string_type": "text",
@@ -89,6 +90,8 @@ def _required(document: ResolvedDocument, path: KeyPath) -> str:
 
 
 def _unknown_key(key: str, model: type[BaseModel] | None) -> str:
+    if model is not None and issubclass(model, TemplateSettings) and key in model.gone:
+        return f"'{key}' is no setting any more: {model.gone[key]}"
     known = list(model.model_fields) if model else []
     hint = did_you_mean(key, known) or f"; the keys here are {', '.join(known)}"
     return f"unknown key '{key}'{hint if known else ''}"

@@ -255,7 +255,11 @@ def place_of(name: str) -> Path | None:
         )
     if match["file"] is None:
         return models / "hf" / match["repository"]
-    return models / "gguf" / match["repository"] / flat(match["file"])
+    file = match["file"]
+    folder = models / "gguf" / match["repository"] / flat(file)
+    # Earlier versions had another name for one with two hyphens in it.
+    before = folder.with_name(file.replace("/", "--"))
+    return before if (before / file).is_file() and not folder.is_dir() else folder
 
 
 def _pulled(name: str, folder: Path) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -103,6 +104,10 @@ Speculation = Annotated[
 
 class TorchConfig(LocalConfig):
     """Where and how the models run."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "prompt_attention": "leave it out, as 'kernels' chooses what computes prompts too"
+    }
 
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     """`auto` (CUDA where there is one, else CPU), `cpu`, `cuda` or `cuda:N`."""

@@ -86,6 +86,9 @@ def read_response(
     )
 
 
+_SAYS_NOT_WHY = "The response has failed, and its vendor does not say why."
+
+
 class _ResponseEvents(JSONEvents):
     """The events of a response, of which some say in a way of their own that it has failed."""
 
@@ -96,12 +99,12 @@ class _ResponseEvents(JSONEvents):
         return map(self._good, super().flush())
 
     def _good(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        kind = event.get("type")
+        kind, response = event.get("type"), members(event.get("response"))
         if kind == "error":
             raise error_in_stream(self._provider, encode({"error": event}))
-        if kind == "response.failed":
-            failed = members(event.get("response"))
-            raise error_in_stream(self._provider, encode({"error": failed.get("error")}))
+        if kind == "response.failed" or response.get("status") == "failed":
+            error = response.get("error") or _SAYS_NOT_WHY
+            raise error_in_stream(self._provider, encode({"error": error}))
         return event
 
 

@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
+from llama_compat.dialects.counts import members
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
 from llama_compat.dialects.openai_responses.input.items import for_other_servers
 from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS, EventWriter
 from llama_compat.dialects.openai_responses.output.response_object import (
     SEARCH_CALL,
+    is_search,
     repeated,
     response_object,
     response_usage,
@@ -24,7 +26,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
@@ -55,7 +57,7 @@ _BEGINNING_OF_PART = frozenset(
 _EMPTY_ITEMS = (b'"message"', b'"reasoning"')
 """The items that say nothing when they are added; the others have a name at least."""
 
-_MARKERS = (b'"response"', b'"error"', b"[DONE]")
+_MARKERS = (b'"response"', b'"error"', b"[DONE]", b'"%b"' % SEARCH_CALL.encode())
 """What has none of these passes as it is."""
 
 _SEARCHED = SEARCH_CALL.encode()
@@ -140,6 +142,16 @@ class ResponseStream(RelayedStream):
         self._beginning: list[bytes] = []
         self._last = b""
         self._response: JSONFields = {}
+        self._searches = 0
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted at the end; and what it has searched for, which is paid for
+        however the stream ends."""
+        usage = self._usage
+        if not self._searches or (usage is not None and usage.units is not None):
+            return usage
+        return structs.replace(usage or Usage(), units=Units(searches=self._searches))
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """See `RelayedStream`."""
@@ -239,6 +251,7 @@ class ResponseStream(RelayedStream):
             self._beginning.append(event)
             return
         self.begun = True
+        self._searches += _is_search(kind, fields)
         self.spoken = self.spoken or _says_something(kind, fields)
         self._give(b"".join((*self._beginning, event)), out)
         self._beginning = []
@@ -264,6 +277,12 @@ def _says_something(kind: str, fields: JSONFields) -> bool:
     except ValueError:
         return True  # what is not known here is the client's to read
     return "type" in item and bytes(item["type"]) not in _EMPTY_ITEMS
+
+
+def _is_search(kind: str, fields: JSONFields) -> bool:
+    if kind != "response.output_item.done" or _SEARCHED not in bytes(fields.get("item", b"")):
+        return False
+    return is_search(members(from_raw(fields["item"])))
 
 
 def _split(events: bytes) -> Iterator[bytes]:

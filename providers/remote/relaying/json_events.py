@@ -39,7 +39,10 @@ class JSONEvents:
         for event in events:
             if event.data is None or event.is_done:
                 continue
-            value = decode_object(event.data)
+            try:
+                value = decode_object(event.data)
+            except ValueError as error:
+                raise ValueError(f"an event of its stream is no JSON object: {error}") from None
             if says_error(value.get("error")):
                 raise error_in_stream(self._provider, event.data)
             yield value

@@ -52,6 +52,7 @@ STATUS_BY_TYPE = {
     "not_found_error": 404,
     "rate_limit_error": 429,
     "insufficient_quota": 429,
+    "rate_limit_exceeded": 429,
     "server_error": 500,
     "api_error": 500,
     "service_unavailable_error": 503,
@@ -73,7 +74,8 @@ STATUS_BY_TYPE = {
     "ThrottlingException": 429,
     "ValidationException": 400,
 }
-"""What an error means that comes as an event of a stream, and so has no status of its own."""
+"""What the type or the code of an error means that has no status of its own, as it comes as an
+event of a stream."""
 
 ABOUT_THE_KEY = frozenset(
     {
@@ -320,6 +322,8 @@ def _read_report(value: Any) -> _Report | None:
     word = members.get("status")
     details = members.get("details")
     type = _string(_first(members, "type", "error_type"))
+    if type == "error":
+        type = None  # it is the event's: OpenAI's responses have all else beside it
     if type is None and isinstance(members.get("__type"), str):
         type = _aws_type(members["__type"])
     return _Report(
@@ -328,7 +332,7 @@ def _read_report(value: Any) -> _Report | None:
         param=_string(members.get("param")) or _location(value.get("detail")),
         # Gemini's `code` is the HTTP status again; its `status` is the word for programs.
         code=_string(word) if isinstance(word, str) and word else _string(code),
-        status=_status(code) or _status(word) or STATUS_BY_TYPE.get(str(type)),
+        status=_status(code) or _status(word) or _status_of(type) or _status_of(code),
         retry_after=_retry_after(details),
         names_the_key=_has_reason(details, "API_KEY_INVALID") or type in ABOUT_THE_KEY,
     )
@@ -367,6 +371,10 @@ def _string(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     return str(value) or None
+
+
+def _status_of(word: Any) -> int | None:
+    return STATUS_BY_TYPE.get(word) if isinstance(word, str) else None
 
 
 def _status(value: Any) -> int | None:

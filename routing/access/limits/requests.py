@@ -183,6 +183,6 @@ def rules_of_key(principal: Principal) -> Rules:
 
 def _settle_attempt(admission: Admission, reply: Reply) -> asyncio.Task[None] | None:
     usage = reply.usage
-    if usage is None:
+    if usage is None or not (reply.is_complete or usage.prompt_tokens):
         return admission.settle(None, 0.0)
     return admission.settle_usage(sane(usage))

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.counts import members
 from llama_compat.dialects.members import as_object
 from llama_compat.hosted.asked import parse_context_size, parse_location, unread_settings
+from llama_compat.hosted.citations import cited_place
 from llama_compat.hosted.file_search import parse_file_search
 from llama_compat.hosted.mcp import parse_server
 from llama_compat.hosted.vocabulary import (
@@ -21,7 +23,6 @@ from llama_compat.hosted.vocabulary import (
     FileSource,
     HostedTool,
     WebSearchTool,
-    WebSource,
     free_name,
 )
 from llama_compat.types import MessagePart, TextContent
@@ -77,13 +78,9 @@ def render_search(tool: WebSearchTool) -> dict[str, Any]:
 def parse_citations(message: Mapping[str, Any], text: str) -> Iterator[Citation]:
     """What a message, or the delta of one, names in the web, whose text so far is `text`."""
     for each in message.get("annotations") or ():
-        cited = each.get("url_citation") or {}
-        start, end = cited.get("start_index"), cited.get("end_index")
-        if not isinstance(cited.get("url"), str) or not isinstance(start, int):
-            continue
-        source = WebSource(cited["url"], str(cited.get("title") or ""))
-        end = min(end, len(text)) if isinstance(end, int) else len(text)
-        yield Citation(start, end, source, text[start:end])
+        cited = cited_place(members(each.get("url_citation")), text)
+        if cited is not None:
+            yield cited
 
 
 def render_citation(citation: Citation, before: int = 0) -> dict[str, Any]:

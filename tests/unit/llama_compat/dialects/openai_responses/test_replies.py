@@ -117,13 +117,7 @@ def events_of(whole: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def streamed(whole: dict[str, Any]) -> ChatCompletionResponse:
-    parser, collector = StreamParser(), Collector()
-    for event in events_of(whole):
-        for each in parser.push(event):
-            collector.add(each)
-    for each in parser.finish():
-        collector.add(each)
-    return collector.chat_completion()
+    return collected(*events_of(whole))
 
 
 def read(*items: dict[str, Any], **more: Any) -> ChatCompletionResponse:
@@ -222,7 +216,93 @@ def test_halves_of_a_character_come_together() -> None:
     assert "".join(texts) == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
 
 
-PIECES = [
+def collected(*events: dict[str, Any]) -> ChatCompletionResponse:
+    parser, collector = StreamParser(), Collector()
+    for event in events:
+        for each in parser.push(event):
+            collector.add(each)
+    for each in parser.finish():
+        collector.add(each)
+    return collector.chat_completion()
+
+
+def completed(whole: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.completed", "response": whole}
+
+
+def item_done(index: int, item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def test_halves_of_a_character_come_together_in_thoughts_and_refusals() -> None:
+    halves = ("\ud83d", "\ude00", "\ud83d")
+    at = {"output_index": 0}
+    message = collected(
+        *(
+            {"type": "response.reasoning_summary_text.delta", "delta": each, **at}
+            for each in halves
+        ),
+        {"type": "response.output_item.done", "item": {"type": "reasoning"}, **at},
+        *({"type": "response.refusal.delta", "delta": each, **at} for each in halves),
+        {"type": "response.content_part.done", "part": {"type": "refusal", "refusal": "x"}, **at},
+        completed(response()),
+    ).completion_message
+    whole = "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}"
+    assert message.parts == (ReasoningContent(whole), RefusalContent(whole))
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["in-the-last-event", "item-by-item"])
+def test_what_comes_in_no_piece_is_taken_from_what_has_all_of_it(alone: bool) -> None:
+    thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    items = [
+        thought,
+        SEARCHED,
+        said(text("One."), text(TEXT, CITED), {"type": "refusal", "refusal": "No."}),
+        said(text("Two.")),
+        called('{"a":1}'),
+    ]
+    whole = response(*items)
+    done = [] if alone else [item_done(index, item) for index, item in enumerate(items)]
+    assert collected(*done, completed(whole)) == parse_reply(whole)
+
+
+def test_a_place_may_be_told_before_its_text() -> None:
+    at = {"output_index": 0, "content_index": 0, "item_id": "m"}
+    named = {"type": "response.output_text.annotation.added", "annotation": CITED, **at}
+    spoken = {"type": "response.output_text.delta", "delta": TEXT, **at}
+    ends = {"type": "response.content_part.done", "part": text(TEXT, CITED), **at}
+    whole = response(said(text(TEXT, CITED)))
+    assert collected(named, spoken, ends, completed(whole)) == parse_reply(whole)
+    assert collected(named, spoken, completed(whole)) == parse_reply(whole)
+
+
+@pytest.mark.parametrize(
+    ("place", "cited"),
+    [((15, 9999), [(15, 32)]), ((40, 50), [(32, 32)]), ((9, 3), [(9, 9)]), ((-1, 5), [])],
+)
+def test_a_place_is_in_the_text(place: tuple[int, int], cited: list[tuple[int, int]]) -> None:
+    start, end = place
+    (part,) = read(
+        said(text(TEXT, {**CITED, "start_index": start, "end_index": end}))
+    ).completion_message.parts
+    assert isinstance(part, TextContent)
+    assert [(each.start, each.end) for each in part.citations] == cited
+
+
+def test_kinds_of_items_and_parts_that_are_not_known_are_left_out() -> None:
+    whole = response(said(text()))
+    whole["output"][0]["content"].append({"type": "output_video", "url": "x"})
+    whole["output"].append({"type": "dream"})
+    assert parse_reply(whole).completion_message.parts == (TextContent(TEXT),)
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
+def test_a_response_that_is_none_is_no_reply(status: str) -> None:
+    with pytest.raises(ValueError, match=f"the response is '{status}'"):
+        parse_reply(response(status=status))
+
+
+PIECES: list[dict[str, Any]] = [
     {"type": "response.created", "response": {}},
     {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning"}},
     *(
@@ -253,11 +333,7 @@ PIECES = [
 def test_what_comes_in_pieces_comes_once() -> None:
     thought = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Hm."}]}
     whole = response(thought, said(text(TEXT, CITED), {"type": "refusal", "refusal": "No."}))
-    parser, collector = StreamParser(), Collector()
-    for event in (*PIECES, {"type": "response.completed", "response": whole}):
-        for each in parser.push(event):
-            collector.add(each)
-    assert collector.chat_completion() == parse_reply(whole)
+    assert collected(*PIECES, completed(whole)) == parse_reply(whole)
 
 
 def test_a_stream_that_breaks_off_fails_its_calls() -> None:
@@ -277,6 +353,9 @@ def test_a_stream_that_breaks_off_fails_its_calls() -> None:
     "event",
     [
         {"type": "response.output_text.delta"},
+        {"type": "response.output_text.delta", "delta": 5},
+        {"type": "response.reasoning_text.delta", "delta": 5},
+        {"type": "response.refusal.delta", "delta": ["x"]},
         {"type": "response.output_item.added", "output_index": 0, "item": {}},
         {"type": "response.completed", "response": None},
     ],

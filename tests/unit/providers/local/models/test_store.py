@@ -29,7 +29,7 @@ from providers.local.models.folders import ModelStoreError, Progress, store_fold
 from providers.local.models.programs import Failure, run_python
 from providers.local.models.pulled import pulled, remove
 from providers.local.models.sources.wheel import GGUFWheel, convert, pull_wheel
-from providers.local.models.store import pull, resolve, resolve_gguf
+from providers.local.models.store import is_missing, pull, resolve, resolve_gguf
 from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
 
@@ -766,6 +766,20 @@ def test_files_whose_names_differ_in_a_slash_are_two_models(hub: Hub) -> None:
     assert [each.name for each in pulled()] == names
     remove(names[0])
     assert [each.name for each in pulled()] == names[1:]
+
+
+def test_a_file_with_hyphens_that_an_earlier_version_pulled_is_there(hub: Hub, store: Path) -> None:
+    hub.files |= {"a--b.gguf": GGUF}
+    folder = store / "models" / "gguf" / "org" / "name" / "a--b.gguf"
+    folder.mkdir(parents=True)
+    (folder / "a--b.gguf").write_bytes(GGUF)
+    name = "hf:org/name:a--b.gguf"
+    assert resolve_gguf(name) == folder / "a--b.gguf"
+    assert not is_missing(name)
+    assert pull(name, Steps()) == folder
+    assert [each.name for each in pulled()] == [name]
+    remove(name)
+    assert (pulled(), is_missing(name)) == ([], True)
 
 
 def test_a_file_in_parts_comes_with_all_of_them(hub: Hub) -> None:

@@ -13,6 +13,18 @@ from providers.registry import config_model
 KINDS = "expected 'ngram', 'none', or one of the keys 'draft', 'eagle' and 'mtp'"
 
 
+def problem_with(tmp_path: Path, setting: str) -> str:
+    file = tmp_path / "template.yaml"
+    file.write_text(
+        "version: 1\nproviders:\n  - id: p\n    type: local::torch\n    config:\n"
+        f"      {setting}\nmodels:\n  - {{id: m, provider: p}}\n"
+    )
+    with pytest.raises(TemplateError) as raised:
+        load_distribution(str(file), config_model)
+    [problem] = raised.value.problems
+    return f"{problem.path}: {problem.message}"
+
+
 @pytest.mark.parametrize(
     ("speculation", "words"),
     [
@@ -40,12 +52,11 @@ KINDS = "expected 'ngram', 'none', or one of the keys 'draft', 'eagle' and 'mtp'
 def test_a_mistake_in_speculation_is_told_once_and_of_its_kind(
     tmp_path: Path, speculation: str, words: str
 ) -> None:
-    file = tmp_path / "template.yaml"
-    file.write_text(
-        "version: 1\nproviders:\n  - id: p\n    type: local::torch\n    config:\n"
-        f"      speculation: {speculation}\nmodels:\n  - {{id: m, provider: p}}\n"
+    assert words in problem_with(tmp_path, f"speculation: {speculation}")
+
+
+def test_a_setting_of_earlier_versions_is_told_from_a_mistake(tmp_path: Path) -> None:
+    assert problem_with(tmp_path, "prompt_attention: flashinfer") == (
+        "providers[0].config.prompt_attention: 'prompt_attention' is no setting any more: leave it"
+        " out, as 'kernels' chooses what computes prompts too"
     )
-    with pytest.raises(TemplateError) as raised:
-        load_distribution(str(file), config_model)
-    [problem] = raised.value.problems
-    assert words in f"{problem.path}: {problem.message}"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from llama_compat.dialects.openai_responses.output.events import EventWriter
 from llama_compat.errors import APIError, upstream_error
+from llama_compat.types import Units, Usage
 from providers.remote.openai.responses_relay import ResponseStream, whole_fields
 from tests.sdk_responses import check_events, parse_stream
 from tests.unit.llama_compat.dialects.openai_responses.test_output import (
@@ -107,6 +108,20 @@ def test_unknown_events_and_members_are_kept() -> None:
     assert b'"vendor":1.0,"response":{"id": "r"' not in out
     assert b'"x_big":1.5' in out
     assert b'"vendor":1.0' in out
+
+
+def test_what_was_searched_for_is_paid_for_when_the_stream_breaks_off() -> None:
+    def searched(action: str) -> bytes:
+        item = {"type": "web_search_call", "id": "w", "action": {"type": action}}
+        return event("response.output_item.done", output_index=0, item=item)
+
+    stream = relay()
+    created = event("response.created", response={"id": "r", "model": "v"})
+    relayed([created, searched("search"), searched("open_page"), searched("search")], stream)
+    assert (stream.usage, stream.complete) == (Usage(units=Units(searches=2)), False)
+    counted = {"input_tokens": 3, "output_tokens": 2}
+    relayed([event("response.failed", response={"id": "r", "usage": counted})], stream)
+    assert stream.usage == Usage(3, 2, units=Units(searches=2))
 
 
 def test_nothing_is_sent_before_there_is_something_to_say() -> None:

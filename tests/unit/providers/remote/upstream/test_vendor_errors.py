@@ -266,6 +266,7 @@ def test_a_delay_without_end_is_none() -> None:
         ({"message": "Slow.", "type": "request_too_large"}, 413),
         ({"message": "Slow.", "type": "billing_error"}, 402),
         ({"message": "Slow.", "code": 524}, 524),
+        ({"type": "error", "message": "Slow.", "code": "rate_limit_exceeded"}, 429),
         ({"message": "Slow.", "code": 401}, 502),
         ({"message": "Slow.", "code": "odd"}, 502),
         ({"message": "Slow.", "code": True}, 502),
@@ -277,6 +278,7 @@ def test_an_error_that_comes_with_200_may_have_a_status(error: dict[str, Any], s
     data = json.dumps({"error": error}).encode()
     assert error_in_stream("mine", data).status == status
     assert error_in_answer("mine", data).status == status
+    assert error_in_stream("mine", data).type != "error"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"text", b'"text"', b"[[[["])
