@@ -113,6 +113,8 @@ async def everything(
         "max_step_tokens": 24,
         "kv_cache": 20 * block,
         "context_length": 250,
+        # Prompts come in at once, so that there are as many at a time as fill the cache.
+        "prompt_slowdown": 1000.0,
     }
     if options.get("kernels") != "sdpa":
         few["threads"] = 1  # fewer than the others had, or as many
