@@ -129,6 +129,7 @@ def empty_cache() -> None:
             torch.cuda.empty_cache()
 
 
+_buffers_change = threading.Lock()
 _host_buffers: list[weakref.ref[torch.Tensor]] = []
 _kept: list[torch.Tensor] = []
 
@@ -138,16 +139,19 @@ def host_buffer(*shape: int, dtype: torch.dtype, device: torch.device) -> torch.
     if device.type == "cpu":
         return torch.empty(shape, dtype=dtype)
     buffer = torch.empty(shape, dtype=dtype, pin_memory=True)
-    _host_buffers[:] = [each for each in _host_buffers if each() is not None]
-    _host_buffers.append(weakref.ref(buffer))
+    # Models are loaded beside each other.
+    with _buffers_change:
+        _host_buffers[:] = [each for each in _host_buffers if each() is not None]
+        _host_buffers.append(weakref.ref(buffer))
     return buffer
 
 
 def _keep_host_buffers() -> None:
     """To free one, PyTorch asks the GPU when it has done with it, and aborts the process where that
     is lost."""
-    _kept.extend(buffer for each in _host_buffers if (buffer := each()) is not None)
-    _host_buffers.clear()
+    with _buffers_change:
+        _kept.extend(buffer for each in _host_buffers if (buffer := each()) is not None)
+        _host_buffers.clear()
 
 
 # When something fails -----------------------------------------------------------------------------
