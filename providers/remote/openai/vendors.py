@@ -117,6 +117,7 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
+        marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
             that it runs itself, so that calls with them are relayed.
@@ -143,6 +144,7 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
+    marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
     batches: BatchRow | None = None
@@ -284,6 +286,7 @@ VENDORS: dict[str, Vendor] = {
         # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
+        marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,
     ),
