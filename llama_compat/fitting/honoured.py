@@ -104,7 +104,7 @@ def honoured(
     if "tools" in asked.values():
         wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
     if fit is not None:
-        fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
+        fitted = fit_members(fit, body, asked, lenient=mode == "adapt", effort=operation.effort)
         if gone := {*fitted.adapted, *fitted.dropped}:
             asked = {path: name for path, name in asked.items() if path not in gone}
 
