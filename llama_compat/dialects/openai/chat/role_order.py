@@ -5,10 +5,15 @@ After what a tool has given comes what their model says of it: "Unexpected role 
 mistralai/mistral-vibe#578). Clients of other APIs, which take both in one turn, say something with
 each result: Claude Code its reminders, and every agent whose user breaks in. And what the model is
 to go on with has to be called that: "Expected last role User or Tool (or Assistant with prefix
-True) for serving but got assistant" (NEKOparapa/AiNiee#641). Read on 2026-11-28.
+True) for serving but got assistant" (NEKOparapa/AiNiee#641). A reply that was stopped before it
+said anything is left out: "Assistant message must have either content or tool_calls, but not none".
+Read on 2026-11-28.
 """
 
 from __future__ import annotations
+
+from operator import is_
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,13 +24,19 @@ FAMILY = "mistral"
 """Whose models they are, as `llama_compat.catalog.makers.reasoning_family` calls them."""
 
 _BRIDGE = to_raw({"role": "assistant", "content": "OK."})
-"""What the model is taken to have said of the results. It can't be nothing: "Assistant message must
-have either content or tool_calls, but not none"."""
+"""What the model is taken to have said of the results. It can't be nothing."""
 
 
 class _Message(Struct):
     role: str = ""
+    content: Any = None
+    tool_calls: Any = None
     prefix: bool | None = None
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the model says nothing: the same refuse that."""
+        return self.role == "assistant" and not (self.content or self.tool_calls)
 
 
 _items = msgspec.json.Decoder(list[Raw])
@@ -46,13 +57,15 @@ def with_role_order(messages: Raw, *, marks_prefix: bool) -> Raw:
     except (ValueError, RecursionError):
         return messages  # The vendor says better what is wrong with them.
     ordered: list[Raw] = []
-    before = ""
+    last = _Message()
     for item, message in zip(items, said, strict=True):
-        if (before, message.role) == ("tool", "user"):
+        if message.is_blank:
+            continue
+        if (last.role, message.role) == ("tool", "user"):
             ordered.append(_BRIDGE)
         ordered.append(item)
-        before = message.role
-    goes_on = marks_prefix and before == "assistant" and said[-1].prefix is None
-    if goes_on:
-        ordered[-1] = to_raw({**parse_object(items[-1]), "prefix": True})
-    return messages if not goes_on and len(ordered) == len(items) else to_raw(ordered)
+        last = message
+    if marks_prefix and last.role == "assistant" and last.prefix is None:
+        ordered[-1] = to_raw({**parse_object(ordered[-1]), "prefix": True})
+    unchanged = len(ordered) == len(items) and all(map(is_, ordered, items))
+    return messages if unchanged or not ordered else to_raw(ordered)

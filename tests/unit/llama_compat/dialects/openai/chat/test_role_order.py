@@ -42,6 +42,16 @@ def test_what_the_model_is_to_go_on_with_is_called_so() -> None:
     assert ordered(user, said, user) == [user, said, user]
 
 
+def test_what_says_nothing_is_left_out() -> None:
+    user: dict[str, Any] = {"role": "user", "content": "x"}
+    for nothing in ({"content": ""}, {"content": None, "tool_calls": []}, {"refusal": None}, {}):
+        stopped = {"role": "assistant", **nothing}
+        assert ordered(user, stopped, user) == [user, user]
+        bridge = {"role": "assistant", "content": "OK."}
+        assert ordered(*ASKED, *RESULTS, stopped, user) == [*ASKED, *RESULTS, bridge, user]
+        assert ordered(stopped) == [stopped]
+
+
 @pytest.mark.parametrize(
     "messages",
     [
