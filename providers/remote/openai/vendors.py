@@ -275,9 +275,27 @@ VENDORS: dict[str, Vendor] = {
             **MODERATIONS,
             "transcriptions": "/audio/transcriptions",
         },
-        # https://docs.mistral.ai/api: anything else is answered with 422 `extra_forbidden`
+        # https://docs.mistral.ai/api: anything else is answered with 422 `extra_forbidden`. These
+        # are what OpenAI's clients send and its own SDK does not have (mistralai 3.7.0, client/
+        # models/chatcompletionrequest.py, 2026-11-28).
         renamed={**MAX_TOKENS_ONLY, "seed": "random_seed"},
-        refused=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
+        refused=frozenset(
+            {
+                "audio",
+                "logit_bias",
+                "logprobs",
+                "modalities",
+                "prompt_cache_key",
+                "prompt_cache_retention",
+                "safety_identifier",
+                "service_tier",
+                "store",
+                "top_logprobs",
+                "user",
+                "verbosity",
+                "web_search_options",
+            }
+        ),
         knows_stream_options=False,
         # AssistantMessage is a closed schema: 422 `extra_forbidden` for `reasoning_content`
         # (charmbracelet/crush#1590, 2026-11). Its own thoughts are parts of the content, which its
