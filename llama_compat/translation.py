@@ -50,6 +50,7 @@ from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
 from llama_compat.prefixes.marks import marks_of
 from llama_compat.reasoning.recollection import TurnPlace
+from llama_compat.tools.names import with_fitting_names, with_own_names
 from llama_compat.types import (
     CAN_WAIT,
     ChatCompletionRequest,
@@ -99,7 +100,7 @@ async def answer_generation(
 
     def turn(request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
-        stream = generate(cast(Asked, request))
+        stream = _named(provider, generate, request, fitted)
         if fitted.reply_tool:
             stream = as_text(stream)
         if getattr(request, "parallel_tool_calls", None) is False:
@@ -153,6 +154,30 @@ async def answer_generation(
     reply = await _rendered(translation, call, streams, provider.pays_each_choice, fitted)
     reply.recording = recording
     return reply
+
+
+def _named(
+    provider: VocabularyProvider,
+    generate: Callable[[Asked], Events],
+    request: GenerationRequest,
+    fitted: Fitted,
+) -> Events:
+    """What `generate` gives for `request`, whose tools its vendor may have to know by other
+    names."""
+    form = provider.tool_names
+    if form is None or not isinstance(request, ChatCompletionRequest):
+        return generate(cast(Asked, request))
+    told = with_fitting_names(request, form)
+    stream = generate(cast(Any, told))
+    if told is request:
+        return stream
+    if _TOOL_NAMES not in fitted.adapted:
+        fitted.adapted.append(_TOOL_NAMES)
+    return with_own_names(stream, request, form)
+
+
+_TOOL_NAMES = "tools.name"
+"""What `adapted` calls names of tools that their vendor knows by others."""
 
 
 async def replayed(translation: Translation, call: Call, recording: Recording) -> Reply:
@@ -320,7 +345,10 @@ async def answer_rerank(
 
 
 async def answer_token_count(
-    count_tokens: Callable[[ChatCompletionRequest], Any], call: Call, target: Target
+    provider: VocabularyProvider,
+    count_tokens: Callable[[ChatCompletionRequest], Any],
+    call: Call,
+    target: Target,
 ) -> Reply:
     """Answer a request to count a conversation's tokens from `count_tokens`, the provider's own.
 
@@ -336,6 +364,8 @@ async def answer_token_count(
 
         (guarded,) = await call.guard.off_loop(call.size, requests_seen, [request], call.guard)
         request = cast(ChatCompletionRequest, guarded)
+    if provider.tool_names is not None:
+        request = with_fitting_names(request, provider.tool_names)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
@@ -45,14 +46,15 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     Raises:
         APIError: 400 naming what the API has no form for.
     """
+    messages = with_a_turn(request.messages)
     body: dict[str, Any] = {
         "model": request.model.removeprefix("models/"),
-        "input": _render_steps(request.messages),
+        "input": _render_steps(messages),
         "store": False,
     }
     if request.stream:
         body["stream"] = True
-    system = _render_system(request.messages)
+    system = _render_system(messages)
     if system:
         body["system_instruction"] = system
     if request.tools:

@@ -21,6 +21,7 @@ from llama_compat.mixins import (
     OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.tools.names import GEMINI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     EmbeddingRequest,
@@ -83,6 +84,7 @@ class GeminiProvider(
     config: GeminiConfig
 
     parameters = gemini.RENDERED_PARAMETERS
+    tool_names = GEMINI_NAMES
     embedding_parameters = frozenset({"dimensions"})
     relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
 

@@ -119,10 +119,17 @@ def test_a_seal_that_another_api_has_on_the_call_stands_before_it() -> None:
         ]
 
 
+def test_instructions_alone_are_what_the_user_says() -> None:
+    body = rendered(SystemMessage("Be brief."), SystemMessage("Name a colour."))
+    assert body["system_instruction"] == "Be brief."
+    said = {"type": "user_input", "content": [{"type": "text", "text": "Name a colour."}]}
+    assert body["input"] == [said]
+
+
 @pytest.mark.parametrize(
     ("messages", "members", "param"),
     [
-        ((SystemMessage("Hi"),), {}, "messages"),
+        ((SystemMessage("Hi"), CompletionMessage()), {}, "messages"),
         ((SystemMessage((IMAGE,)), HI), {}, "messages[0].content"),
         ((UserMessage(""),), {}, "messages[0].content"),
         ((ToolResponseMessage("c9", "x"),), {}, "messages[0].tool_call_id"),
