@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, Protocol
 
@@ -42,6 +43,19 @@ ValueError."""
 UNREADABLE = (*MALFORMED, RecursionError, ValueError)
 """What comes of reading a client's request, where it is not what the API says: it goes on as it is,
 for the vendor says better what is wrong with it."""
+
+
+@contextmanager
+def malformed_as(what: str) -> Iterator[None]:
+    """What comes of reading members that are not there is told as ValueError, which begins with
+    `what`."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{what}: {error}") from None
+    except MALFORMED as error:
+        raise ValueError(f"{what}: {error!r}") from error
+
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
