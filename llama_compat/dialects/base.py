@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -35,6 +35,9 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire.json_fields import JSONFields, to_raw
+
+if TYPE_CHECKING:
+    from llama_compat.exchange import Call
 
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
 """What comes of reading members of a vendor's answer, where it is not what the API says: told as
@@ -363,12 +366,19 @@ class Labels:
         request_id: the request's.
         unique: 24 hexadecimal digits, for the ids of this reply.
         created: in seconds since 1970.
+        loading: as in `llama_compat.exchange.Call`.
     """
 
     model: str
     request_id: str = ""
     unique: str = field(default_factory=lambda: os.urandom(12).hex())
     created: int = field(default_factory=lambda: int(time.time()))
+    loading: float = 0.0
+
+    @classmethod
+    def of(cls, call: Call) -> Labels:
+        """Those of the reply to `call`."""
+        return cls(call.model, call.request_id, loading=call.loading)
 
 
 class StreamRenderer(Protocol):
