@@ -265,6 +265,34 @@ class Withheld(Protocol):
         ...
 
 
+class NamedFile(Struct, frozen=True):
+    """A place in a request that names a file in place of what is in it.
+
+    Attributes:
+        id: the file's.
+        path: the place.
+        put: puts there what is in the file, of the media type. Raises APIError: 400, such a file
+            can't be there.
+    """
+
+    id: str
+    path: str
+    put: Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFiles:
+    """Where the requests of a wire name files that were uploaded before.
+
+    Attributes:
+        member: of a request, all of them are in.
+        named: those in its value, decoded, in which each is put to its place.
+    """
+
+    member: str
+    named: Callable[[Any], Iterator[NamedFile]]
+
+
 Kind = Literal[
     "chat",
     "completion",
@@ -319,6 +347,7 @@ class Operation:
             with `say_effort`.
         turns: where what models thought stands when it is relayed; None where that is left alone.
         replies: how those are read that are relayed; None where nobody reads them.
+        files: where files are named that were uploaded; None where none can be.
         lasts: whether a request with these members does more than ask for a reply, so that no two
             of them are the same: it adds to a conversation that a vendor keeps, or begins what is
             asked for later.
@@ -353,6 +382,7 @@ class Operation:
     turns: WireTurns | None = None
     withheld: Withheld | None = None
     replies: WireReplies | None = None
+    files: WireFiles | None = None
     lasts: Callable[[Mapping[str, Raw]], bool] = _asks_alone
     keep_alive: Callable[[Mapping[str, Raw]], float | None] = _as_the_server_says
 
