@@ -175,6 +175,14 @@ class Collector:
         return None if self._prompt_token_ids is None else tuple(self._token_ids)
 
 
+def collected(events: Iterable[StreamEvent]) -> Collector:
+    """All events of one choice."""
+    collector = Collector()
+    for event in events:
+        collector.add(event)
+    return collector
+
+
 def _number(key: tuple[int, type[Delta], int]) -> int:
     """A part's number; parts that were not told apart stay in the order in which they began."""
     return key[0]

@@ -105,6 +105,7 @@ class Call(Struct, frozen=True):
         guard: has what is asked and said looked through where that is translated; None where the
             template wants nothing looked through.
         can_wait: whether nobody waits for it, so that it gives way to all others.
+        loading: for how many seconds it has waited for its model to come into memory.
     """
 
     operation: Operation
@@ -124,6 +125,7 @@ class Call(Struct, frozen=True):
     toolbox: HostedToolbox | None = None
     guard: Guard | None = None
     can_wait: bool = False
+    loading: float = 0.0
 
     @property
     def size(self) -> int:
@@ -184,6 +186,7 @@ class Reply(Struct, eq=False):
         translation: what it was rendered by; None for one that was relayed.
         recording: what was said in it, once it has come to its end, where the call wants that kept
             and it was rendered.
+        loading: as in `Call`, of the call as it was answered.
         media: whether `first` and `body` are neither JSON nor events but sound, say, of which
             `headers` have the type: there is no place in it for an error, nor for an end.
         error: what a stream broke off with, as whoever read it noted.
@@ -202,6 +205,7 @@ class Reply(Struct, eq=False):
     at_end: tuple[Callable[[Reply], asyncio.Task[None] | None], ...] = ()
     translation: object | None = None
     recording: Recording | None = None
+    loading: float = 0.0
     media: bool = False
     error: APIError | None = None
     read_to_end: bool = False

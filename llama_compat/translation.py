@@ -211,7 +211,7 @@ async def _rendered(
         pays_each_choice=pays_each_choice,
         vendor_searches="vendor_search" in fitted.changes,
     )
-    labels = Labels(call.model, call.request_id)
+    labels = Labels.of(call)
     if call.stream:
         renderer = translation.stream_renderer(labels)
         body = generation.rendered(renderer)
@@ -312,7 +312,7 @@ async def answer_embedding(
     if texts != vectors:
         raise upstream_error(provider.id, f"gave {vectors} vectors for {texts} texts.")
     return Reply(
-        translation.render_reply(response, Labels(call.model, call.request_id)),
+        translation.render_reply(response, Labels.of(call)),
         headers=JSON_HEADERS,
         dropped=tuple(fitted.dropped),
         read_usage=lambda: Usage(prompt_tokens=response.prompt_tokens),
@@ -337,7 +337,7 @@ async def answer_rerank(
     request = structs.replace(translation.request, request_id=call.request_id)
     response: RerankResponse = await rerank(request)
     return Reply(
-        translation.render_reply(response, Labels(call.model, call.request_id)),
+        translation.render_reply(response, Labels.of(call)),
         headers=JSON_HEADERS,
         dropped=tuple(fitted.dropped),
         read_usage=lambda: response.usage,

@@ -150,7 +150,7 @@ async def _leasing(
     """
     lease = await resident.lease(call.operation.keep_alive(call.fields))
     try:
-        reply = await method(call, target)
+        reply = await method(replace(call, loading=lease.waited), target)
     except BaseException:
         lease.release()
         raise
@@ -158,6 +158,7 @@ async def _leasing(
     def give_back(_: Reply) -> None:
         lease.release()
 
+    reply.loading = lease.waited
     if isinstance(reply.body, bytes):
         lease.release()  # the model has said all of it, however slowly the client takes it
     else:

@@ -22,7 +22,7 @@ from routing.asgi import RawHeaders
 from routing.auth import AdminGate, Authenticator, Overseers, keys_unavailable, not_an_overseer
 from routing.cache.readings import Readings
 from routing.ingress.body import Bodies
-from routing.layers.chain import Owner, chain_of
+from routing.layers.chain import Owner, WantedLayers, chain_of
 from routing.layers.keeping.background import BackgroundResponses
 from routing.models import ModelTable
 from routing.observability.assembly import observers_of
@@ -128,20 +128,8 @@ class Runtime:
         self.background = BackgroundResponses(self.responses, self.providers)
         self.readings = None if parts.caches is None else Readings()
         self._guardrails = guardrails_of(distribution)
-        chain = chain_of(
-            Owner(self.begin, self.route, self.hold, self.release),
-            limits=self.limits,
-            ledger=self.ledger,
-            tracer=self.observers.tracer if self.observers is not None else None,
-            responses=self.responses,
-            background=self.background if goes_on(distribution.server) else None,
-            mirrors=self.models.has_mirrors,
-            reasoning=parts.reasoning,
-            caches=parts.caches,
-            tools=self.tools,
-            guardrails=self._guardrails,
-            hands_over=distribution.hands_over,
-        )
+        owner = Owner(self.begin, self.route, self.hold, self.release)
+        chain = chain_of(owner, self._wanted(parts))
         self.answer, self._mirrors, self._cache, self.defer, self.repeats = chain
         check_batches(distribution, self.providers)
         self.is_replaced = False
@@ -150,6 +138,24 @@ class Runtime:
         self._requests = 0
         self._abandoned = False
         self._unused = asyncio.Event()
+
+    def _wanted(self, parts: Parts) -> WantedLayers:
+        """The layers of its chain."""
+        return WantedLayers(
+            limits=self.limits,
+            ledger=self.ledger,
+            tracer=self.observers.tracer if self.observers is not None else None,
+            files=self.files,
+            max_files_bytes=self.settings.max_body_bytes,
+            responses=self.responses,
+            background=self.background if goes_on(self.settings) else None,
+            mirrors=self.models.has_mirrors,
+            reasoning=parts.reasoning,
+            caches=parts.caches,
+            tools=self.tools,
+            guardrails=self._guardrails,
+            hands_over=self.distribution.hands_over,
+        )
 
     async def start(self) -> None:
         """Start all providers side by side, but for those that run already.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -35,6 +36,9 @@ from llama_compat.types import (
 )
 from llama_compat.wire.json_fields import JSONFields, to_raw
 
+if TYPE_CHECKING:
+    from llama_compat.exchange import Call
+
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
 """What comes of reading members of a vendor's answer, where it is not what the API says: told as
 ValueError."""
@@ -42,6 +46,19 @@ ValueError."""
 UNREADABLE = (*MALFORMED, RecursionError, ValueError)
 """What comes of reading a client's request, where it is not what the API says: it goes on as it is,
 for the vendor says better what is wrong with it."""
+
+
+@contextmanager
+def malformed_as(what: str) -> Iterator[None]:
+    """What comes of reading members that are not there is told as ValueError, which begins with
+    `what`."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{what}: {error}") from None
+    except MALFORMED as error:
+        raise ValueError(f"{what}: {error!r}") from error
+
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -248,6 +265,34 @@ class Withheld(Protocol):
         ...
 
 
+class NamedFile(Struct, frozen=True):
+    """A place in a request that names a file in place of what is in it.
+
+    Attributes:
+        id: the file's.
+        path: the place.
+        put: puts there what is in the file, of the media type. Raises APIError: 400, such a file
+            can't be there.
+    """
+
+    id: str
+    path: str
+    put: Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFiles:
+    """Where the requests of a wire name files that were uploaded before.
+
+    Attributes:
+        member: of a request, all of them are in.
+        named: those in its value, decoded, in which each is put to its place.
+    """
+
+    member: str
+    named: Callable[[Any], Iterator[NamedFile]]
+
+
 Kind = Literal[
     "chat",
     "completion",
@@ -302,6 +347,7 @@ class Operation:
             with `say_effort`.
         turns: where what models thought stands when it is relayed; None where that is left alone.
         replies: how those are read that are relayed; None where nobody reads them.
+        files: where files are named that were uploaded; None where none can be.
         lasts: whether a request with these members does more than ask for a reply, so that no two
             of them are the same: it adds to a conversation that a vendor keeps, or begins what is
             asked for later.
@@ -336,6 +382,7 @@ class Operation:
     turns: WireTurns | None = None
     withheld: Withheld | None = None
     replies: WireReplies | None = None
+    files: WireFiles | None = None
     lasts: Callable[[Mapping[str, Raw]], bool] = _asks_alone
     keep_alive: Callable[[Mapping[str, Raw]], float | None] = _as_the_server_says
 
@@ -349,12 +396,19 @@ class Labels:
         request_id: the request's.
         unique: 24 hexadecimal digits, for the ids of this reply.
         created: in seconds since 1970.
+        loading: as in `llama_compat.exchange.Call`.
     """
 
     model: str
     request_id: str = ""
     unique: str = field(default_factory=lambda: os.urandom(12).hex())
     created: int = field(default_factory=lambda: int(time.time()))
+    loading: float = 0.0
+
+    @classmethod
+    def of(cls, call: Call) -> Labels:
+        """Those of the reply to `call`."""
+        return cls(call.model, call.request_id, loading=call.loading)
 
 
 class StreamRenderer(Protocol):

@@ -26,17 +26,19 @@ class FormWithFile:
 
     Args:
         content_type: the header of the request.
+        needs_name: whether the file has to have a name.
 
     Attributes:
         texts: the other members, as far as they have come.
-        filename: of the file; None as long as there is none.
+        filename: of the file, empty where it has none; None as long as there is no file.
+        media_type: what its part says that it is; empty where that says nothing.
         data: what has come of it, for whoever takes it from here.
 
     Raises:
         APIError: 400, it is no form.
     """
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, content_type: str, *, needs_name: bool = True) -> None:
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary", b"")
         if kind != b"multipart/form-data" or not boundary:
@@ -52,8 +54,10 @@ class FormWithFile:
             "on_end": self._end,
         }
         self._parser = MultipartParser(boundary, callbacks)
+        self._needs_name = needs_name
         self.texts: dict[str, str] = {}
         self.filename: str | None = None
+        self.media_type = ""
         self.data = bytearray()
         self._parts = self._text_bytes = 0
         self._is_file = self._ended = False
@@ -114,9 +118,11 @@ class FormWithFile:
             raise _invalid(f"part {self._parts} has no name")
         filename = options.get(b"filename")
         if self._name == "file":
-            if filename is None or self.filename is not None:
+            if self.filename is not None or (filename is None and self._needs_name):
                 raise _invalid("'file' has to be one file with a name", "file")
-            self.filename = filename.decode("utf-8", "replace") or "file"
+            self.filename = (filename or b"").decode("utf-8", "replace")
+            kind = parse_options_header(self._headers.get(b"content-type", b""))[0]
+            self.media_type = kind.decode("latin-1")
             self._is_file = True
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:

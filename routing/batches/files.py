@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from llama_compat.distribution import FilesSettings
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import APIError
 from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
@@ -26,21 +27,14 @@ from routing.storage.storage import Storage, StorageError, Transaction, open_sto
 
 log = logging.getLogger(__name__)
 
-UPLOAD_PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
-"""What clients may say that a file is for (https://platform.openai.com/docs/api-reference/files,
-read 2026-11-23). Only `batch` means something here."""
-
 BATCH_OUTPUT = "batch_output"
 """What a file is for that a batch made."""
 
 HIDDEN = "hidden"
 """What a file is for that no client asked for: it is found by what it belongs to alone."""
 
-BATCH_SECONDS = 30 * 86400
-"""A batch's input is forgotten after so long unless its upload says otherwise, as at OpenAI."""
-
-EXPIRES_SECONDS = (3600, 30 * 86400)
-"""The least and the most that `expires_after` may say."""
+ANY_TYPE = "application/octet-stream"
+"""The media type of what may be anything."""
 
 PIECE_BYTES = 1 << 20
 """Files are written and read in pieces of about so much."""
@@ -54,6 +48,7 @@ class StoredFile(Struct, frozen=True):
     Attributes:
         owner: the id of the key that it belongs to.
         created, expires: in seconds since 1970.
+        media_type: what it is, such as `image/png`; `ANY_TYPE` where nobody knows.
     """
 
     id: str
@@ -63,20 +58,7 @@ class StoredFile(Struct, frozen=True):
     bytes: int
     created: float
     expires: float | None
-
-    def shown(self) -> dict[str, Any]:
-        """As OpenAI's API shows it."""
-        return {
-            "id": self.id,
-            "object": "file",
-            "bytes": self.bytes,
-            "created_at": int(self.created),
-            "expires_at": None if self.expires is None else int(self.expires),
-            "filename": self.filename,
-            "purpose": self.purpose,
-            "status": "processed",
-            "status_details": None,
-        }
+    media_type: str = ANY_TYPE
 
 
 COLUMNS = StoredFile.__struct_fields__
@@ -380,13 +362,15 @@ class NewFile:
         with _unwritable():
             await asyncio.to_thread(self._writer.write, data)
 
-    async def keep(self, filename: str, purpose: str, expires: float | None) -> StoredFile:
+    async def keep(
+        self, filename: str, purpose: str, expires: float | None, media_type: str = ANY_TYPE
+    ) -> StoredFile:
         """It is whole.
 
         Raises:
             APIError: 413, the key has too much with it; 503.
         """
-        file = await self.committed(filename, purpose, expires)
+        file = await self.committed(filename, purpose, expires, media_type)
         try:
             await self._store.keep(file, bounded=self._room is not None)
         except BaseException:
@@ -394,7 +378,9 @@ class NewFile:
             raise
         return file
 
-    async def committed(self, filename: str, purpose: str, expires: float | None) -> StoredFile:
+    async def committed(
+        self, filename: str, purpose: str, expires: float | None, media_type: str = ANY_TYPE
+    ) -> StoredFile:
         """Its content is whole; whoever asks for this notes it (`note`).
 
         Raises:
@@ -403,7 +389,9 @@ class NewFile:
         with _unwritable():
             await asyncio.to_thread(self._writer.commit)
         now = self._store.now()
-        return StoredFile(self.id, self._owner, filename, purpose, self.size, now, expires)
+        return StoredFile(
+            self.id, self._owner, filename, purpose, self.size, now, expires, media_type
+        )
 
     async def discard(self) -> None:
         """Leave nothing of it, unless it has been kept."""
@@ -421,6 +409,14 @@ async def note(transaction: Transaction, file: StoredFile) -> None:
 def new_id() -> str:
     """An id that nobody can guess."""
     return f"file-{os.urandom(12).hex()}"
+
+
+_ID = re.compile(r"file-[0-9a-f]{24}")
+
+
+def is_id(value: str) -> bool:
+    """Whether `value` is the id of a file that was uploaded here, there or not, and no vendor's."""
+    return _ID.fullmatch(value) is not None
 
 
 def file_not_found(file_id: str, param: str = "file_id") -> APIError:
@@ -454,32 +450,6 @@ def _key_is_full(limit: int) -> APIError:
         param="file",
         code="files_too_large",
     )
-
-
-def expiry_of(anchor: str | None, seconds: str | None, purpose: str) -> int | None:
-    """After how many seconds a file expires; None for never.
-
-    Args:
-        anchor, seconds: the members of `expires_after`.
-        purpose: what the file is for.
-
-    Raises:
-        APIError: 400, they are wrong.
-    """
-    if anchor is None and seconds is None:
-        return BATCH_SECONDS if purpose == "batch" else None
-    if anchor != "created_at":
-        raise invalid_parameter(
-            "expires_after[anchor]", "'expires_after[anchor]' has to be 'created_at'."
-        )
-    least, most = EXPIRES_SECONDS
-    number = int(seconds) if seconds and seconds.isdigit() and len(seconds) < 10 else 0
-    if not least <= number <= most:
-        raise invalid_parameter(
-            "expires_after[seconds]",
-            f"'expires_after[seconds]' has to be a number from {least} to {most}.",
-        )
-    return number
 
 
 unavailable = partial(store_unavailable, "Files and batches")

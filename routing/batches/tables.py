@@ -60,5 +60,9 @@ MIGRATIONS = Migrations(
             "CREATE INDEX batch_orders_by_batch ON batch_orders (batch)",
             "CREATE INDEX batch_orders_by_worker ON batch_orders (worker)",
         ],
+        [
+            "ALTER TABLE files ADD COLUMN media_type TEXT NOT NULL"
+            " DEFAULT 'application/octet-stream'",
+        ],
     ],
 )

@@ -109,9 +109,7 @@ class CacheableEmbedding(Struct, frozen=True):
         response = EmbeddingResponse(
             tuple(tuple(each.numbers) for each in vectors), sum(each.tokens for each in vectors)
         )
-        return self.translation.render_reply(
-            response, Labels(self.call.model, self.call.request_id)
-        )
+        return self.translation.render_reply(response, Labels.of(self.call))
 
 
 class Vectors:

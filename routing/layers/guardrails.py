@@ -488,4 +488,4 @@ def _withheld(call: Call, usage: Usage, stop: Blocked) -> bytes:
         else CompletionResponse("", reason)
         for request in translation.requests
     ]
-    return translation.render_reply(responses, usage, Labels(call.model, call.request_id))
+    return translation.render_reply(responses, usage, Labels.of(call))

@@ -69,6 +69,7 @@ class Attempt:
         parameter: the request's field that it was about.
         begun, content, ended: when, on the clock of `time.monotonic`; 0 for what has not happened.
             `content` is a stream's first content or a whole reply.
+        loading: as in the reply.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Attempt:
         "ended",
         "error",
         "error_class",
+        "loading",
         "outcome",
         "parameter",
         "stream",
@@ -108,6 +110,7 @@ class Attempt:
         self.parameter = ""
         self.content = 0.0
         self.ended = 0.0
+        self.loading = 0.0
         self._usage: Usage | None = None
         self._read_usage: Callable[[], Usage | None] | None = None
         self.begun = now = clock()
@@ -128,7 +131,7 @@ class Attempt:
         """Its reply is closed: read to the end, broken off, or left by the client."""
         if self.ended:
             return
-        self._read_usage = reply.read_usage
+        self._read_usage, self.loading = reply.read_usage, reply.loading
         if reply.error is not None:
             self.fail(reply.error)
         elif reply.is_complete:

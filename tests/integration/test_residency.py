@@ -281,14 +281,17 @@ def test_ollamas_clients_say_how_long_a_model_stays(server: ServerProcess) -> No
     shown = running_models(server)["other"]
     assert (shown["size"], shown["size_vram"]) == (3 * GB, 0)
     assert shown["expires_at"].startswith("2318")
-    assert generate(prompt="hello", keep_alive="10m").json()["response"] == "hello"
+    there = generate(prompt="hello", keep_alive="10m").json()
+    assert (there["response"], there["load_duration"]) == ("hello", 0)
     assert not running_models(server)["other"]["expires_at"].startswith("2318")
     assert generate(prompt="hello", keep_alive=-1).status == 200
     assert running_models(server)["other"]["expires_at"].startswith("2318")
     assert generate(keep_alive=0).json()["done_reason"] == "unload"
     wire.eventually(lambda: states(server)["other"] == "out")
     assert "other" not in running_models(server)
-    assert generate(prompt="hello", keep_alive=0).json()["response"] == "hello"
+    loaded = generate(prompt="hello", keep_alive=0).json()
+    assert (loaded["response"], loaded["load_duration"] > 0) == ("hello", True)
+    assert loaded["total_duration"] > loaded["load_duration"]
     wire.eventually(lambda: states(server)["other"] == "out")
     wrong = generate(prompt="hello", keep_alive="soon")
     assert wrong.status == 400

@@ -87,9 +87,9 @@ def test_the_map_draws_the_chain_in_its_order() -> None:
     """The layers stand in the drawing as `chain.py` puts them: outermost first."""
     drawing = MAP.split("## The way of a request")[1].split("```")[1]
     chain = (ROOT / "routing/layers/chain.py").read_text("utf-8")
-    order = re.search(r"^    (limits -> .*?) -> policy", chain, re.MULTILINE)
+    order = re.search(r"^    (limits -> .*?)\s+-> policy", chain, re.MULTILINE | re.DOTALL)
     assert order
-    layers = order[1].split(" -> ")
+    layers = re.split(r"\s+->\s+", order[1])
     places = [drawing.index(f"|  {layer} ") for layer in layers]
     assert places == sorted(places)
     assert places[-1] < drawing.index("routing/layers/policy.py")

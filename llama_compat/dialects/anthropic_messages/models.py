@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
@@ -21,10 +21,8 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is no such list.
     """
-    try:
+    with malformed_as("the answer is no list of models"):
         return model_names(model["id"] for model in body["data"])
-    except MALFORMED as error:
-        raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
 def render_model(model: ModelInfo) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from llama_compat.dialects.anthropic_messages.errors import (
 )
 from llama_compat.dialects.anthropic_messages.events import PING
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
+from llama_compat.dialects.anthropic_messages.input.files import FILES
 from llama_compat.dialects.anthropic_messages.input.parameters import (
     effort_in,
     parameters_asked,
@@ -89,6 +90,7 @@ MESSAGES = Operation(
     turns=TURNS,
     withheld=withheld,
     replies=REPLIES,
+    files=FILES,
 )
 COUNT_TOKENS = Operation(
     dialect=ANTHROPIC,
@@ -97,4 +99,5 @@ COUNT_TOKENS = Operation(
     look=_Look(needs_limit=False),
     parameters=lambda body: {},
     parse=parse_token_count,
+    files=FILES,
 )

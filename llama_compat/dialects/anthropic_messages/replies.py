@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,17 +16,20 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import PAUSED, STOP_REASONS, Counts
-from llama_compat.dialects.base import MALFORMED
-from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import told_count
-from llama_compat.dialects.seals import parse_seal
-from llama_compat.events import ReplyParts, reply_events
-from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
-from llama_compat.text.surrogates import SurrogateJoiner, joined
-from llama_compat.tools.calls import (
-    ToolCallAssembler,
-    arguments_text,
+from llama_compat.dialects.replies import (
+    EventParser,
+    parse_blocks,
+    parse_whole_call,
+    reasoning_deltas,
+    text_deltas,
 )
+from llama_compat.dialects.seals import parse_seal
+from llama_compat.events import reply_events
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCall, HostedCallDelta
+from llama_compat.text.surrogates import joined
+from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     ChatCompletionResponse,
@@ -42,7 +45,6 @@ from llama_compat.types import (
     StreamEvent,
     StreamStart,
     TextContent,
-    TextDelta,
     ToolCallDelta,
 )
 
@@ -63,10 +65,8 @@ def parse_reply(
     Raises:
         ValueError: it is not such an object.
     """
-    try:
+    with malformed_as("the reply is not a message"):
         return _parse_message(body, dropped)
-    except MALFORMED as error:
-        raise ValueError(f"the reply is not a message: {error!r}") from error
 
 
 def parse_token_reply(body: Mapping[str, Any]) -> int:
@@ -150,7 +150,7 @@ def _explanation(body: Mapping[str, Any]) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-class StreamParser:
+class StreamParser(EventParser):
     """Parses the events of one reply's stream.
 
     A call ends when the next block begins or the message ends, not with its own block: only then is
@@ -161,14 +161,16 @@ class StreamParser:
         before: that of the message that this one goes on with, if it does with any.
     """
 
+    event = "one of a message"
+    end = "message_stop"
+
     def __init__(
         self, *, dropped: tuple[str, ...] = (), before: StreamParser | None = None
     ) -> None:
+        super().__init__()
         self._dropped = dropped
-        self._text = SurrogateJoiner()
-        self._reasoning = SurrogateJoiner()
-        self._calls = ToolCallAssembler()
-        self._parts: ReplyParts = ReplyParts() if before is None else before._parts
+        if before is not None:
+            self._parts = before._parts
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str] = {}
         self._complete: list[int] = []
@@ -181,28 +183,6 @@ class StreamParser:
         self._stop_reason: str | None = None
         self._stop_string: str | None = None
         self._begun = False
-        self._stopped = False
-
-    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
-        """The vocabulary's events for one of the vendor's; kinds that are not known give none.
-
-        Raises:
-            ValueError: it is not an event of this API.
-        """
-        try:
-            return self._push(event)
-        except MALFORMED as error:
-            raise ValueError(f"the event is not one of a message: {error!r}") from error
-
-    def finish(self) -> Iterator[StreamEvent]:
-        """What is due at the end of the stream.
-
-        Raises:
-            ValueError: it broke off; the tool calls that it broke off in have failed before.
-        """
-        if not self._stopped:
-            yield from self._progress(self._calls.finish(cut=True))
-            raise ValueError("the stream broke off before its message_stop")
 
     def _push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
         match event["type"]:
@@ -224,13 +204,13 @@ class StreamParser:
             case "message_stop":
                 if not self._begun:
                     raise ValueError("the stream has no message_start before its message_stop")
-                self._stopped = True
+                self._ended = True
                 reason = _stop_reason(self._stop_reason)
                 counts = self._counts
                 usage, tier = counts.usage(), counts.service_tier
                 return [StreamComplete(reason, usage, self._stop_string, tier)]
             case "message":  # all of it, from a server that ignores that a stream was asked for
-                self._stopped = True
+                self._ended = True
                 return list(reply_events(parse_reply(event, dropped=self._dropped)))
         return []
 
@@ -242,7 +222,7 @@ class StreamParser:
                 return self._text_said(self._text.push(block.get("text") or ""))
             case "thinking":
                 self._signatures[index] = block.get("signature") or ""
-                return _reasoning(self._reasoning.push(block.get("thinking") or ""))
+                return reasoning_deltas(self._reasoning.push(block.get("thinking") or ""))
             case "redacted_thinking":
                 return [ReasoningDelta("", block["data"], FAMILY, redacted=True)]
             case "tool_use":
@@ -261,7 +241,7 @@ class StreamParser:
         if kind == "text_delta":
             return self._text_said(self._text.push(delta["text"]))
         if kind == "thinking_delta":
-            return _reasoning(self._reasoning.push(delta["thinking"]))
+            return reasoning_deltas(self._reasoning.push(delta["thinking"]))
         if kind == "signature_delta" and index in self._signatures:
             self._signatures[index] = delta["signature"]
         if kind == "input_json_delta" and index in self._inputs:
@@ -296,7 +276,7 @@ class StreamParser:
         cut = STOP_REASONS.get(self._stop_reason or "") is StopReason.out_of_tokens
         explanation = _explanation(delta)
         return [
-            *_reasoning(self._reasoning.flush()),
+            *reasoning_deltas(self._reasoning.flush()),
             *self._text_said(self._text.flush()),
             *(() if self._stop_reason == PAUSED else _hosted(self._searches.rest())),
             *[late for index in list(self._inputs) for late in self._whole_input(index)],
@@ -317,19 +297,11 @@ class StreamParser:
         given = self._inputs.pop(index)
         return self._calls.push(index=index, arguments=arguments_text(given)) if given else []
 
-    def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
-        return [self._parts.progress(delta) for delta in deltas]
-
     def _text_said(self, text: str) -> Sequence[Delta]:
-        if not text:
-            return ()
-        self._said.append(text)
-        return [TextDelta(text)]
+        if text:
+            self._said.append(text)
+        return text_deltas(text)
 
 
 def _hosted(calls: Sequence[HostedCall]) -> Sequence[Delta]:
     return [HostedCallDelta(call) for call in calls]
-
-
-def _reasoning(text: str) -> Sequence[Delta]:
-    return [ReasoningDelta(text)] if text else ()

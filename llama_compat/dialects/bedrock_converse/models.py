@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 
 MODELS_PATH = "/foundation-models?byInferenceType=ON_DEMAND&byOutputModality=TEXT"
@@ -18,14 +18,12 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is none.
     """
-    try:
+    with malformed_as("the answer is no list of models"):
         return model_names(
             model["modelId"]
             for model in body["modelSummaries"]
             if (model.get("modelLifecycle") or {}).get("status") != "LEGACY"
         )
-    except MALFORMED as error:
-        raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
 def parse_profiles(body: Mapping[str, Any]) -> list[str]:
@@ -34,9 +32,7 @@ def parse_profiles(body: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is none.
     """
-    try:
+    with malformed_as("the answer is no list of profiles"):
         return model_names(
             profile["inferenceProfileId"] for profile in body["inferenceProfileSummaries"]
         )
-    except MALFORMED as error:
-        raise ValueError(f"the answer is no list of profiles: {error!r}") from error

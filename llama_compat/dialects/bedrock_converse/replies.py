@@ -6,21 +6,24 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.bedrock_converse.seals import parse_redacted, parse_thought
 from llama_compat.dialects.bedrock_converse.usage import (
     STOP_REASONS,
     parse_stop_reason,
     parse_usage,
 )
-from llama_compat.dialects.content_blocks import parse_blocks, parse_whole_call
 from llama_compat.dialects.counts import told_count
-from llama_compat.events import ReplyParts, reply_events
-from llama_compat.media.images import EncodedImage
-from llama_compat.text.surrogates import SurrogateJoiner, joined
-from llama_compat.tools.calls import (
-    ToolCallAssembler,
+from llama_compat.dialects.replies import (
+    EventParser,
+    parse_blocks,
+    parse_whole_call,
+    reasoning_deltas,
+    text_deltas,
 )
+from llama_compat.events import reply_events
+from llama_compat.media.images import EncodedImage
+from llama_compat.text.surrogates import joined
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionResponse,
@@ -36,7 +39,6 @@ from llama_compat.types import (
     StreamEvent,
     StreamStart,
     TextContent,
-    TextDelta,
     ToolCallDelta,
     Usage,
 )
@@ -61,10 +63,8 @@ def parse_reply(
     Raises:
         ValueError: it is none, or says that the model failed.
     """
-    try:
+    with malformed_as("the reply is not one of Converse"):
         return _parse_reply(body, dropped)
-    except MALFORMED as error:
-        raise ValueError(f"the reply is not one of Converse: {error!r}") from error
 
 
 def parse_token_count(body: Mapping[str, Any]) -> int:
@@ -132,7 +132,7 @@ def _stop_string(holder: Mapping[str, Any]) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-class StreamParser:
+class StreamParser(EventParser):
     """Parses the events of one reply's stream, each an object of its name and its members.
 
     A call ends when the next one begins or the message ends, not with its own block: only then is
@@ -142,42 +142,24 @@ class StreamParser:
         dropped: what of the request the model was not sent, by name.
     """
 
+    event = "one of ConverseStream"
+    end = "messageStop"
+
     def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self._dropped = dropped
-        self._text = SurrogateJoiner()
-        self._reasoning = SurrogateJoiner()
-        self._calls = ToolCallAssembler()
-        self._parts = ReplyParts()
         self._calling: list[int] = []
         self._signatures: dict[int, str] = {}
         self._images: dict[int, tuple[str, list[bytes]]] = {}
         self._stop_reason: StopReason | None = None
         self._stop_string: str | None = None
-        self._complete = False
-
-    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
-        """The vocabulary's events for one of Bedrock's; kinds that are not known give none.
-
-        Raises:
-            ValueError: it is not an event of this API, or says that the model failed.
-        """
-        try:
-            return self._push(event)
-        except MALFORMED as error:
-            raise ValueError(f"the event is not one of ConverseStream: {error!r}") from error
 
     def finish(self) -> Iterator[StreamEvent]:
-        """What is due at the end of the stream.
-
-        Raises:
-            ValueError: it broke off; the tool calls that it broke off in have failed before.
-        """
-        if self._complete:
-            return
-        if self._stop_reason is None:
-            yield from self._progress(self._calls.finish(cut=True))
-            raise ValueError("the stream broke off before its messageStop")
-        yield self._completed(Usage())
+        """As `EventParser.finish`, but for a message that ended without its usage: that is none."""
+        if self._stop_reason is None or self._ended:
+            yield from super().finish()
+        else:
+            yield self._completed(Usage())
 
     def _push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
         for kind, said in event.items():
@@ -195,7 +177,7 @@ class StreamParser:
                 case "metadata" if self._stop_reason is not None:
                     return [self._completed(parse_usage(said.get("usage")))]
                 case "output":  # all of it, from what ignores that a stream was asked for
-                    self._complete = True
+                    self._ended = True
                     return list(reply_events(parse_reply(event, dropped=self._dropped)))
         return []
 
@@ -212,7 +194,7 @@ class StreamParser:
 
     def _add(self, index: int, delta: Mapping[str, Any]) -> Sequence[Delta]:
         if "text" in delta:
-            return _text(self._text.push(delta["text"]))
+            return text_deltas(self._text.push(delta["text"]))
         if "toolUse" in delta:
             if index not in self._calling:
                 return ()
@@ -225,7 +207,7 @@ class StreamParser:
 
     def _think(self, index: int, delta: Mapping[str, Any]) -> Sequence[Delta]:
         if "text" in delta:
-            return _reasoning(self._reasoning.push(delta["text"]))
+            return reasoning_deltas(self._reasoning.push(delta["text"]))
         if "signature" in delta:
             self._signatures[index] = self._signatures.get(index, "") + delta["signature"]
         if "redactedContent" in delta:
@@ -237,7 +219,7 @@ class StreamParser:
             return []
         thought = parse_thought(self._reasoning.flush(), self._signatures.pop(index, None))
         deltas: list[Delta] = [_delta(thought)] if thought.text or thought.signature else []
-        deltas += _text(self._text.flush())
+        deltas += text_deltas(self._text.flush())
         if index in self._images:
             format, pieces = self._images.pop(index)
             data = base64.b64encode(b"".join(pieces)).decode()
@@ -252,8 +234,8 @@ class StreamParser:
         self._stop_reason = parse_stop_reason(reason)
         self._stop_string = _stop_string(said)
         return [
-            *_reasoning(self._reasoning.flush()),
-            *_text(self._text.flush()),
+            *reasoning_deltas(self._reasoning.flush()),
+            *text_deltas(self._text.flush()),
             *self._calls.finish(cut=cut),
         ]
 
@@ -262,20 +244,9 @@ class StreamParser:
 
     def _completed(self, usage: Usage) -> StreamComplete:
         assert self._stop_reason is not None
-        self._complete = True
+        self._ended = True
         return StreamComplete(self._stop_reason, usage, self._stop_string)
-
-    def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
-        return [self._parts.progress(delta) for delta in deltas]
 
 
 def _delta(thought: ReasoningContent) -> ReasoningDelta:
     return ReasoningDelta(thought.text, thought.signature, thought.sealed_by, thought.redacted)
-
-
-def _text(text: str) -> Sequence[Delta]:
-    return [TextDelta(text)] if text else ()
-
-
-def _reasoning(text: str) -> Sequence[Delta]:
-    return [ReasoningDelta(text)] if text else ()

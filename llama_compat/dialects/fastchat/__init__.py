@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.fastchat.templates import (
     STYLES,
@@ -341,11 +341,9 @@ class StreamParser:
         # As with the text, each object has those of all tokens so far.
         if not self._wants_logprobs or logprobs is None:
             return None
-        try:
+        with malformed_as("not a worker's log probabilities"):
             new = {name: (values or [])[self._tokens :] for name, values in logprobs.items()}
             parsed = parse_logprobs(new)
-        except MALFORMED as error:
-            raise ValueError(f"not a worker's log probabilities: {error!r}") from error
         self._tokens += len(parsed or ())
         return parsed or None
 

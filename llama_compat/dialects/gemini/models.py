@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 from llama_compat.types import ModelInfo
 
@@ -23,10 +23,8 @@ def parse_models(body: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is no such list.
     """
-    try:
+    with malformed_as("the answer is no list of models"):
         return model_names((model["name"] for model in body["models"]), "models/")
-    except MALFORMED as error:
-        raise ValueError(f"the answer is no list of models: {error!r}") from error
 
 
 def parse_publisher_models(body: Mapping[str, Any]) -> list[str]:
@@ -35,10 +33,8 @@ def parse_publisher_models(body: Mapping[str, Any]) -> list[str]:
     Raises:
         ValueError: it is no such list.
     """
-    try:
+    with malformed_as("the answer is no list of models"):
         names = [model["name"].rpartition("/")[2] for model in body["publisherModels"]]
-    except MALFORMED as error:
-        raise ValueError(f"the answer is no list of models: {error!r}") from error
     return model_names(name for name in names if name.startswith("gemini-"))
 
 

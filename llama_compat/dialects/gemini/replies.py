@@ -10,15 +10,14 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.counts import count, members, told_count
 from llama_compat.dialects.gemini.grounding import Grounding, with_searches
 from llama_compat.dialects.gemini.seals import FAMILY
+from llama_compat.dialects.replies import EventParser, parsed, reasoning_deltas, text_deltas
 from llama_compat.dialects.seals import parse_seal
-from llama_compat.events import Collector, ReplyParts
+from llama_compat.events import collected
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.media.images import EncodedImage
-from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -84,22 +83,19 @@ def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     Raises:
         ValueError: it is not a response, or the model failed to make one.
     """
-    parser = StreamParser()
-    collector = Collector()
-    for event in (*parser.push(body), *parser.finish()):
-        collector.add(event)
-    return collector.chat_completion()
+    return collected(parsed(StreamParser(), [body])).chat_completion()
 
 
-class StreamParser:
+class StreamParser(EventParser):
     """Parses the responses of one stream, of which only the first candidate counts."""
 
+    event = "a response of generateContent"
+    end = "finishReason"
+
     def __init__(self) -> None:
+        super().__init__()
         self._started = False
-        self._text = SurrogateJoiner()
-        self._reasoning = SurrogateJoiner()
-        self._parts = ReplyParts()
-        self._calls = 0
+        self._called = 0
         self._grounding = Grounding()
         self._stop_reason: StopReason | None = None
         self._usage = Usage()
@@ -110,33 +106,22 @@ class StreamParser:
         """Whether the model has come to its end: there is no event for that of the stream."""
         return self._stop_reason is not None
 
-    def push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one response.
-
-        Raises:
-            ValueError: it is not a response, or says that the model failed.
-        """
-        try:
-            return self._push(response)
-        except MALFORMED as error:
-            raise ValueError(f"not a response of generateContent: {error!r}") from error
-
     def finish(self) -> Iterator[StreamEvent]:
         """The events that are due at the end of the stream.
 
         Raises:
             ValueError: it broke off.
         """
-        for delta in (
-            *_deltas(ReasoningDelta, self._reasoning.flush()),
-            *_deltas(TextDelta, self._text.flush()),
-        ):
-            yield self._parts.progress(delta)
+        yield from self._progress(
+            [
+                *reasoning_deltas(self._reasoning.flush()),
+                *text_deltas(self._text.flush()),
+            ]
+        )
         if self._stop_reason is None:
-            raise ValueError("the stream broke off before its finishReason")
-        for call in self._grounding.searches():
-            yield self._parts.progress(HostedCallDelta(call))
-        if self._calls and self._stop_reason is StopReason.end_of_turn:
+            raise self._broken_off()
+        yield from self._progress(map(HostedCallDelta, self._grounding.searches()))
+        if self._called and self._stop_reason is StopReason.end_of_turn:
             self._stop_reason = StopReason.end_of_message
         usage = with_searches(self._usage, self._grounding.queries, self._model)
         yield StreamComplete(self._stop_reason, usage)
@@ -187,19 +172,19 @@ class StreamParser:
     def _parse_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
         if "functionCall" in part:
             call = _parse_call(part)
-            self._calls += 1
+            self._called += 1
             succeeded = isinstance(call, ToolCall)
             status = ToolCallParseStatus.succeeded if succeeded else ToolCallParseStatus.failed
-            return [ToolCallDelta(self._calls - 1, status, tool_call=call)]
+            return [ToolCallDelta(self._called - 1, status, tool_call=call)]
         if (data := part.get("inlineData")) is not None and not part.get("thought"):
-            return [*_deltas(TextDelta, self._text.flush()), _parse_image(data)]
+            return [*text_deltas(self._text.flush()), _parse_image(data)]
         text, signature = part.get("text") or "", parse_seal(part.get("thoughtSignature"))
         if part.get("thought"):
             thought = self._reasoning.push(text)
             if signature is not None:
                 return [ReasoningDelta(thought + self._reasoning.flush(), signature, FAMILY)]
-            return _deltas(ReasoningDelta, thought)
-        said = _deltas(TextDelta, self._text.push(text))
+            return reasoning_deltas(thought)
+        said = text_deltas(self._text.push(text))
         if signature is None:
             return said
         # The seal of a text is a thought of its own here, of which nothing else is shown.
@@ -225,10 +210,6 @@ def _parse_image(data: Mapping[str, Any]) -> ImageDelta:
     if not kind.startswith("image/"):
         raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
     return ImageDelta(ImageContent(EncodedImage(kind, data["data"]).data_url))
-
-
-def _deltas(kind: type[TextDelta] | type[ReasoningDelta], text: str) -> Sequence[Delta]:
-    return [kind(text)] if text else ()
 
 
 def _parse_call(part: Mapping[str, Any]) -> AnyToolCall:

@@ -6,7 +6,7 @@ where they begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -16,11 +16,17 @@ from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
+from llama_compat.dialects.replies import (
+    EventParser,
+    objects_in,
+    parsed,
+    reasoning_deltas,
+    text_deltas,
+)
 from llama_compat.dialects.seals import parse_seal
-from llama_compat.events import Collector, ReplyParts
+from llama_compat.events import collected
 from llama_compat.media.images import EncodedImage
-from llama_compat.text.surrogates import SurrogateJoiner
-from llama_compat.tools.calls import ToolCallAssembler, arguments_text
+from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
     ChatCompletionResponse,
     Delta,
@@ -31,7 +37,6 @@ from llama_compat.types import (
     StreamComplete,
     StreamEvent,
     StreamStart,
-    TextDelta,
     Usage,
 )
 from llama_compat.wire import sse
@@ -58,53 +63,27 @@ def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     Raises:
         ValueError: it is none, or has come to no end, or to a bad one.
     """
-    parser, collector = StreamParser(), Collector()
-    for event in (*parser.push(body), *parser.finish()):
-        collector.add(event)
-    return collector.chat_completion()
+    return collected(parsed(StreamParser(), [body])).chat_completion()
 
 
-class StreamParser:
+class StreamParser(EventParser):
     """Parses the events of one interaction's stream."""
 
+    event = "one of an interaction"
+    end = "interaction.completed"
+
     def __init__(self) -> None:
+        super().__init__()
         self._kinds: dict[int, str] = {}
-        self._text = SurrogateJoiner()
-        self._reasoning = SurrogateJoiner()
-        self._parts = ReplyParts()
-        self._calls = ToolCallAssembler()
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str | None] = {}
         self._seal: str | None = None
         self._thought = False
         self._called = False
-        self._ended = False
-
-    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
-        """The vocabulary's events for one of the vendor's; kinds that are not known give none.
-
-        Raises:
-            ValueError: it is not an event of this API, or says that there is no reply.
-        """
-        try:
-            if "event_type" not in event and "status" in event:
-                whole = interaction_events(event)
-                return [said for each in whole for said in self._push(each)]
-            return self._push(event)
-        except (AttributeError, TypeError, KeyError) as error:
-            raise ValueError(f"the event is not one of an interaction: {error!r}") from error
-
-    def finish(self) -> Iterator[StreamEvent]:
-        """What is due at the end of the stream.
-
-        Raises:
-            ValueError: it broke off; the calls that it broke off in have failed before.
-        """
-        if not self._ended:
-            yield from self._progress(self._calls.finish(cut=True))
-            raise ValueError("the stream broke off before its interaction.completed")
 
     def _push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
+        if "event_type" not in event and "status" in event:
+            return [said for each in interaction_events(event) for said in self._push(each)]
         match event["event_type"]:
             case "step.delta":
                 return self._progress(self._parse_delta(event["index"], event["delta"]))
@@ -177,9 +156,9 @@ class StreamParser:
                 redacted = not (self._thought or text)
                 deltas.append(ReasoningDelta(text, signature, FAMILY, redacted))
             else:
-                deltas += _reasoning(text)
+                deltas += reasoning_deltas(text)
         elif kind == "model_output":
-            deltas += _text(self._text.flush())
+            deltas += text_deltas(self._text.flush())
         elif index in self._inputs:
             given = self._inputs.pop(index)
             if given:
@@ -189,14 +168,14 @@ class StreamParser:
 
     def _think(self, text: str) -> Sequence[Delta]:
         self._thought = self._thought or bool(text)
-        return _reasoning(self._reasoning.push(text))
+        return reasoning_deltas(self._reasoning.push(text))
 
     def _parse_content(self, content: Mapping[str, Any]) -> Sequence[Delta]:
         kind = content["type"]
         if kind == "text":
-            return _text(self._text.push(content.get("text") or ""))
+            return text_deltas(self._text.push(content.get("text") or ""))
         if kind == "image":
-            return [*_text(self._text.flush()), _parse_image(content)]
+            return [*text_deltas(self._text.flush()), _parse_image(content)]
         if kind in ("audio", "video", "document"):
             raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
         return ()
@@ -205,9 +184,6 @@ class StreamParser:
         error = step.get("error")
         if error:
             raise ValueError(f"the model failed: {error.get('message') or error}")
-
-    def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
-        return [self._parts.progress(delta) for delta in deltas]
 
     # The end --------------------------------------------------------------------------------------
 
@@ -223,8 +199,8 @@ class StreamParser:
             raise ValueError(f"the interaction ended as {status}{f': {why}' if why else ''}")
         self._ended = True
         left = [
-            *_reasoning(self._reasoning.flush()),
-            *_text(self._text.flush()),
+            *reasoning_deltas(self._reasoning.flush()),
+            *text_deltas(self._text.flush()),
             *self._calls.finish(cut=reason is StopReason.out_of_tokens),
         ]
         if self._called and reason is StopReason.end_of_turn:
@@ -249,13 +225,7 @@ def _finished(body: bytes, streamed: bool, choices: int) -> bool:
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
     if not streamed:
         return parse_reply(from_raw(Raw(body)))
-    parser, collector = StreamParser(), Collector()
-    for data in sse.objects_in(body):
-        for each in parser.push(from_raw(Raw(data))):
-            collector.add(each)
-    for each in parser.finish():
-        collector.add(each)
-    return collector.chat_completion()
+    return collected(parsed(StreamParser(), objects_in(body))).chat_completion()
 
 
 _COMPLETED = Raw(b'"interaction.completed"')
@@ -278,11 +248,3 @@ def _parse_image(content: Mapping[str, Any]) -> ImageDelta:
     if not isinstance(uri, str):
         raise TypeError("the address of an image is no text")
     return ImageDelta(ImageContent(uri))
-
-
-def _text(text: str) -> list[Delta]:
-    return [TextDelta(text)] if text else []
-
-
-def _reasoning(text: str) -> list[Delta]:
-    return [ReasoningDelta(text)] if text else []

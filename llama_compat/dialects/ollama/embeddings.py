@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from llama_compat.dialects.base import Labels
 from llama_compat.dialects.counts import count
 from llama_compat.dialects.members import optional_text_in
+from llama_compat.dialects.ollama.lines import durations
 from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
@@ -34,8 +35,7 @@ class EmbedCall(Struct, frozen=True):
             {
                 "model": labels.model,
                 "embeddings": response.vectors,
-                "total_duration": time.perf_counter_ns() - self.began,
-                "load_duration": 0,
+                **durations(labels, time.perf_counter_ns() - self.began),
                 "prompt_eval_count": response.prompt_tokens,
             }
         )

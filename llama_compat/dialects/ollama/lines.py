@@ -81,7 +81,7 @@ def render_reply(
     Args:
         response, usage, labels: what was said, what it cost, and what the reply says of itself.
         said: how it is said.
-        began: when the request came, by `time.perf_counter_ns`.
+        began: when the call was read, by `time.perf_counter_ns`, its model being there.
     """
     if isinstance(response, CompletionResponse):
         words, reason = said(response.content, "", ()), response.stop_reason
@@ -97,7 +97,7 @@ def render_reply(
         **words,
         "done": True,
         "done_reason": _DONE_REASONS[reason],
-        **_metrics(usage, began, None),
+        **_metrics(usage, labels, began, None),
     }
     if response.logprobs is not None:
         reply["logprobs"] = _render_logprobs(response.logprobs)
@@ -134,11 +134,11 @@ class LineRenderer:
     Args:
         labels: what every line says.
         said: how what was said is said.
-        began: when the request came, by `time.perf_counter_ns`.
+        began: when the call was read, by `time.perf_counter_ns`, its model being there.
     """
 
     def __init__(self, labels: Labels, said: Said, began: int) -> None:
-        self._model = labels.model
+        self._labels = labels
         self._said = said
         self._began = began
         self._first_token: int | None = None
@@ -175,7 +175,7 @@ class LineRenderer:
                 **self._said("", "", ()),
                 "done": True,
                 "done_reason": _DONE_REASONS[self._reason],
-                **_metrics(usage, self._began, self._first_token),
+                **_metrics(usage, self._labels, self._began, self._first_token),
             }
         )
 
@@ -184,21 +184,27 @@ class LineRenderer:
         return render_stream_error(error, "")
 
     def _line(self, members: dict[str, Any]) -> bytes:
-        line = {"model": self._model, "created_at": now(), **members}
+        line = {"model": self._labels.model, "created_at": now(), **members}
         return encode_json(line) + b"\n"
 
 
-def _metrics(usage: Usage, began: int, first_token: int | None) -> dict[str, int]:
+def durations(labels: Labels, answering: int) -> dict[str, int]:
+    """How long a reply took, of which `answering` is all but the loading of its model; in
+    nanoseconds, as Ollama has it."""
+    loading = round(labels.loading * 1e9)
+    return {"total_duration": loading + answering, "load_duration": loading}
+
+
+def _metrics(usage: Usage, labels: Labels, began: int, first_token: int | None) -> dict[str, int]:
     # Clients divide by the durations. What was not measured apart counts as evaluation.
-    end = time.perf_counter_ns()
+    answering = time.perf_counter_ns() - began
     prompt = 1 if first_token is None else first_token - began
     return {
-        "total_duration": end - began,
-        "load_duration": 0,
+        **durations(labels, answering),
         "prompt_eval_count": usage.prompt_tokens,
         "prompt_eval_duration": max(prompt, 1),
         "eval_count": usage.completion_tokens,
-        "eval_duration": max(end - began - prompt, 1),
+        "eval_duration": max(answering - prompt, 1),
     }
 
 

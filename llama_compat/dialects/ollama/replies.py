@@ -11,7 +11,8 @@ from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import WireReplies, with_reasons
 from llama_compat.dialects.counts import count
-from llama_compat.events import Collector, ReplyParts
+from llama_compat.dialects.replies import parsed
+from llama_compat.events import ReplyParts, collected
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
@@ -179,13 +180,9 @@ class StreamParser:
 
 
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
-    parser, collector, lines = StreamParser(), Collector(), JSONLines()
+    lines = JSONLines()
     objects = [*lines.feed(body), *lines.flush()] if streamed else [from_raw(Raw(body))]
-    for each in objects:
-        for event in parser.push(each):
-            collector.add(event)
-    parser.finish()
-    return collector.chat_completion()
+    return collected(parsed(StreamParser(), objects)).chat_completion()
 
 
 REPLIES = WireReplies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +19,9 @@ from llama_compat.dialects.openai.usage import (
     render_usage,
     wants_usage,
 )
+from llama_compat.dialects.replies import objects_in, pushed
 from llama_compat.errors import APIError
+from llama_compat.events import Collector, collected
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
 from llama_compat.wire import sse
@@ -185,3 +188,12 @@ class ChunkParser:
 
     def _parse_choice(self, choice: Mapping[str, Any]) -> Iterable[StreamEvent]:
         raise NotImplementedError
+
+
+def collected_chunks(parser: ChunkParser, body: bytes) -> Collector:
+    """What a stream that was relayed has said.
+
+    Raises:
+        ValueError: it has an event that is no chunk.
+    """
+    return collected(chain(pushed(parser, objects_in(body)), parser.finish(done=True)))

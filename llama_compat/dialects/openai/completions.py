@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct, structs
 
-from llama_compat.dialects.base import MALFORMED, Labels, WireReplies, with_reasons
+from llama_compat.dialects.base import Labels, WireReplies, malformed_as, with_reasons
 from llama_compat.dialects.openai.chunks import (
     ChunkParser,
     ChunkRenderer,
     EncodedChunks,
+    collected_chunks,
     token_ids,
 )
 from llama_compat.dialects.openai.finish_reasons import (
@@ -32,7 +32,6 @@ from llama_compat.dialects.openai.parameters import (
 from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.events import Collector
 from llama_compat.text.end_of_turn import EndOfTurnCutter
 from llama_compat.types import (
     ChatCompletionResponse,
@@ -47,7 +46,6 @@ from llama_compat.types import (
     TokenLogProbs,
     Usage,
 )
-from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json, from_raw
 
 DEFAULT_MAX_TOKENS = 16
@@ -328,17 +326,13 @@ def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[Completi
     Raises:
         ValueError: it is not such an object; the message says where.
     """
-    try:
+    with malformed_as("the reply is not a text completion"):
         check_reply(body)
         usage = parse_usage(body.get("usage"))
         choices = body.get("choices")
         if not choices:
             raise ValueError("the reply has no choices")
         return [_parse_choice(choice, usage, echo) for choice in choices]
-    except msgspec.ValidationError as error:
-        raise ValueError(f"the reply is not a text completion: {error}") from None
-    except MALFORMED as error:
-        raise ValueError(f"the reply is not a text completion: {error!r}") from error
 
 
 def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> CompletionResponse:
@@ -398,13 +392,8 @@ class StreamParser(ChunkParser):
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:
     # That the text begins with the prompt is not to be seen in it: nothing is cut but at its end.
     if streamed:
-        parser, collector = StreamParser(echo=True), Collector()
-        for data in sse.objects_in(body):
-            for each in parser.push(from_raw(Raw(data))):
-                collector.add(each)
-        for each in parser.finish(done=True):
-            collector.add(each)
-        said = collector.completion()
+        parser = StreamParser(echo=True)
+        said = collected_chunks(parser, body).completion()
     else:
         said = parse_reply(from_raw(Raw(body)), echo=True)[0]
     message = CompletionMessage((TextContent(said.content),), said.stop_reason, said.stop_string)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import MALFORMED
-from llama_compat.dialects.content_blocks import parse_whole_call
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.openai.logprobs import parse_logprobs
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -17,7 +16,8 @@ from llama_compat.dialects.openai_responses.output.response_object import (
     is_search,
     response_usage,
 )
-from llama_compat.events import ReplyParts, reply_events
+from llama_compat.dialects.replies import EventParser, parse_whole_call, reasoning_deltas
+from llama_compat.events import reply_events
 from llama_compat.hosted.citations import cited_place
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
@@ -27,8 +27,8 @@ from llama_compat.hosted.vocabulary import (
     HostedCallDelta,
     WebSource,
 )
-from llama_compat.text.surrogates import SurrogateJoiner, joined
-from llama_compat.tools.calls import ToolCallAssembler, arguments_text
+from llama_compat.text.surrogates import joined
+from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
     EMPTY_PARTS,
     ChatCompletionResponse,
@@ -36,7 +36,6 @@ from llama_compat.types import (
     Delta,
     MessagePart,
     ReasoningContent,
-    ReasoningDelta,
     RefusalContent,
     RefusalDelta,
     StopReason,
@@ -72,10 +71,8 @@ def parse_reply(response: Mapping[str, Any]) -> ChatCompletionResponse:
     Raises:
         ValueError: it is not such an object.
     """
-    try:
+    with malformed_as("the reply is not a response"):
         return _parse_response(response)
-    except MALFORMED as error:
-        raise ValueError(f"the reply is not a response: {error!r}") from error
 
 
 def _parse_response(response: Mapping[str, Any]) -> ChatCompletionResponse:
@@ -166,7 +163,7 @@ def _stop_reason(response: Mapping[str, Any], *, called: bool) -> StopReason:
 # --------------------------------------------------------------------------------------------------
 
 
-class StreamParser:
+class StreamParser(EventParser):
     """Parses the events of one response's stream. One that reports an error is for whoever reads
     the stream to raise.
 
@@ -174,11 +171,11 @@ class StreamParser:
     from the event that has all of it.
     """
 
+    event = "one of a response"
+    end = "response.completed"
+
     def __init__(self) -> None:
-        self._text = SurrogateJoiner()
-        self._reasoning = SurrogateJoiner()
-        self._parts = ReplyParts()
-        self._calls = ToolCallAssembler()
+        super().__init__()
         self._written: set[int] = set()
         self._said: list[str] = []
         self._cited = 0
@@ -188,29 +185,6 @@ class StreamParser:
         self._thought = False
         self._called = False
         self._begun = False
-        self._ended = False
-
-    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
-        """The vocabulary's events for one of the vendor's; kinds that are not known give none.
-
-        Raises:
-            ValueError: it is not an event of this API.
-        """
-        try:
-            return self._push(event)
-        except MALFORMED as error:
-            raise ValueError(f"the event is not one of a response: {error!r}") from error
-
-    def finish(self) -> Iterator[StreamEvent]:
-        """What is due at the end of the stream.
-
-        Raises:
-            ValueError: it broke off; the tool calls that it broke off in have failed before.
-        """
-        if not self._ended:
-            for delta in self._calls.finish(cut=True):
-                yield self._parts.progress(delta)
-            raise ValueError("the stream broke off before its response.completed")
 
     def _push(self, event: Mapping[str, Any]) -> list[StreamEvent]:
         kind = event.get("type")
@@ -246,9 +220,9 @@ class StreamParser:
                 self._parts.end_part()
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 self._thought = True
-                return _thought(self._reasoning.push(event["delta"]))
+                return reasoning_deltas(self._reasoning.push(event["delta"]))
             case "response.reasoning_text.done" | "response.reasoning_summary_text.done":
-                return _thought(self._reasoning.flush())
+                return reasoning_deltas(self._reasoning.flush())
             case "response.function_call_arguments.delta":
                 self._written.add(event["output_index"])
                 return self._calls.push(index=event["output_index"], arguments=event["delta"])
@@ -330,10 +304,10 @@ class StreamParser:
         return deltas if item.get("status") == "incomplete" else [*deltas, *self._calls.end(index)]
 
     def _end_thoughts(self, item: Mapping[str, Any]) -> Iterator[Delta]:
-        yield from _thought(self._reasoning.flush())
+        yield from reasoning_deltas(self._reasoning.flush())
         for each in () if self._thought else _thoughts(item):
             self._parts.end_part()
-            yield from _thought(each.text)
+            yield from reasoning_deltas(each.text)
         self._thought = False
 
     def _end_message(self, message: Mapping[str, Any]) -> Iterator[Delta]:
@@ -349,20 +323,16 @@ class StreamParser:
             yield from list(reply_events(_parse_response(response)))[1:]
             return
         reason = _stop_reason(response, called=self._called)
-        cut = reason is StopReason.out_of_tokens
-        for delta in (
-            *_thought(self._reasoning.flush()),
-            *self._say(self._text.flush()),
-            *self._cite([], is_whole=True),
-            *self._calls.finish(cut=cut),
-        ):
-            yield self._parts.progress(delta)
+        yield from self._progress(
+            [
+                *reasoning_deltas(self._reasoning.flush()),
+                *self._say(self._text.flush()),
+                *self._cite([], is_whole=True),
+                *self._calls.finish(cut=reason is StopReason.out_of_tokens),
+            ]
+        )
         yield StreamComplete(
             reason,
             response_usage(response) or Usage(),
             service_tier=parse_service_tier(response),
         )
-
-
-def _thought(text: str) -> Sequence[ReasoningDelta]:
-    return [ReasoningDelta(text)] if text else []

@@ -179,10 +179,10 @@ class Residency:
         if keep_alive is not None:
             resident.asked_seconds = keep_alive
         if resident.is_open:
-            return self._grant(resident)
+            return self._grant(resident, 0.0)
         self._check_waiting(resident)
         granted = asyncio.get_running_loop().create_future()
-        waiter = Waiter(next(self._numbers), granted)
+        waiter = Waiter(next(self._numbers), self._now, granted)
         resident.waiting.append(waiter)
         self._turn()
         try:
@@ -236,9 +236,9 @@ class Residency:
             headers={"retry-after": str(seconds)},
         )
 
-    def _grant(self, resident: Resident) -> ModelLease:
+    def _grant(self, resident: Resident, waited: float) -> ModelLease:
         resident.leases += 1
-        return ModelLease(resident)
+        return ModelLease(resident, waited)
 
     def _withdraw(self, resident: Resident, waiter: Waiter) -> None:
         """Somebody does not wait any more, for whom there may be a lease by now."""
@@ -265,7 +265,8 @@ class Residency:
                 while each.waiting:
                     waiter = each.waiting.popleft()
                     if not waiter.granted.done():
-                        waiter.granted.set_result(self._grant(each))
+                        lease = self._grant(each, self._now - waiter.since)
+                        waiter.granted.set_result(lease)
             if each.state is Whereabouts.ready and not each.leases:
                 expires = each.expires
                 if each.dismissed or (expires is not None and expires <= self._now):

@@ -67,9 +67,11 @@ class Whereabouts(StrEnum):
 
 
 class Waiter(NamedTuple):
-    """One who waits for a model, after all whose number is less."""
+    """One who waits for a model, after all whose number is less; `since` on the clock of the event
+    loop."""
 
     number: int
+    since: float
     granted: asyncio.Future[ModelLease]
 
 
@@ -212,10 +214,16 @@ class Resident:
 
 
 class ModelLease:
-    """Keeps a model where it is until it is released."""
+    """Keeps a model where it is until it is released.
 
-    def __init__(self, resident: Resident) -> None:
+    Attributes:
+        waited: for how many seconds whoever has it waited until the model was there: for room, and
+            while it was loaded.
+    """
+
+    def __init__(self, resident: Resident, waited: float) -> None:
         self._resident: Resident | None = resident
+        self.waited = waited
 
     def release(self) -> None:
         """The request has ended; more than once is no more than once."""

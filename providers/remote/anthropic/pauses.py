@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Raw, structs
 
 from llama_compat.dialects import anthropic_messages
+from llama_compat.dialects.base import malformed_as
 from llama_compat.events import add_usage
 from llama_compat.fan_out import Events
 from llama_compat.types import (
@@ -74,10 +75,8 @@ class TurnMessage:
             ValueError: it is not an event of this API.
         """
         events = self._parser.push(event)
-        try:
+        with malformed_as("the event is not one of a message"):
             self._keep(event)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(f"the event is not one of a message: {error!r}") from error
         return events
 
     def _keep(self, event: Mapping[str, Any]) -> None:

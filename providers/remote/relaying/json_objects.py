@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Raw
 
+from llama_compat.dialects.replies import StreamParser
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import reply_events
 from llama_compat.types import ChatCompletionResponse, StreamComplete, StreamEvent
@@ -44,17 +45,6 @@ class ObjectDecoder(Protocol):
     def feed(self, chunk: bytes) -> Iterable[Mapping[str, Any]]: ...
 
     def flush(self) -> Iterable[Mapping[str, Any]]: ...
-
-
-class StreamParser(Protocol):
-    """What a dialect parses a stream's objects with; both raise ValueError for nonsense.
-
-    One of an API whose streams end with the connection, and with no event, is `Completable` too.
-    """
-
-    def push(self, event: Mapping[str, Any]) -> list[StreamEvent]: ...
-
-    def finish(self) -> Iterable[StreamEvent]: ...
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,8 @@
-"""Anthropic's API: messages, the count of their tokens, batches, and models in its shape."""
+"""Anthropic's API: messages, the count of their tokens, batches, and files and models in its
+shape."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ from starlette.routing import Match
 from llama_compat.dialects.anthropic_messages import render_model, render_models
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
 from routing.asgi import Scope
-from routing.ingress.answer import request_id_of
 from routing.ingress.apis.anthropic_schemas import MESSAGE_BODY, TOKEN_COUNT_BODY
 from routing.ingress.apis.client_api import ClientAPI, is_below, is_shared
+from routing.ingress.apis.files.anthropic import add_anthropic_file_routes
+from routing.ingress.apis.json_body import answered
 from routing.ingress.apis.message_batches import add_message_batch_routes
 from routing.runtime import find_model, list_models
 
@@ -49,14 +50,15 @@ def _add_routes(router: APIRouter) -> None:
     async def list_all(request: Request) -> Response:
         """Every model that can be asked for, for who sends `anthropic-version`."""
         models = await list_models(request)
-        return _answer(request, render_models(models, request.query_params))
+        return answered(request, ANTHROPIC, render_models(models, request.query_params))
 
     async def retrieve_model(request: Request, model_id: str) -> Response:
         """One model, for who sends `anthropic-version`."""
         model = await find_model(request, model_id)
-        return _answer(request, render_model(model))
+        return answered(request, ANTHROPIC, render_model(model))
 
     add_message_batch_routes(router)
+    add_anthropic_file_routes(router, _AnthropicsRoute)
     endpoints: dict[str, Callable[..., Any]] = {
         _MODELS_PATH: list_all,
         f"{_MODELS_PATH}/": list_all,
@@ -66,11 +68,6 @@ def _add_routes(router: APIRouter) -> None:
         router.add_api_route(
             path, endpoint, route_class_override=_AnthropicsRoute, include_in_schema=False
         )
-
-
-def _answer(request: Request, value: dict[str, Any]) -> Response:
-    headers = dict(ANTHROPIC.headers_of(request_id_of(request.scope)))
-    return Response(json.dumps(value), headers=headers, media_type="application/json")
 
 
 ANTHROPIC_API = ClientAPI(

@@ -13,10 +13,11 @@ from fastapi.responses import JSONResponse, Response
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.text.durations import seconds_of
 from llama_compat.wire.json_fields import JSONFields, from_raw
-from routing.batches.files import EXPIRES_SECONDS, FileStore, unavailable
+from routing.batches.files import FileStore, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
 from routing.batches.shown import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
+from routing.ingress.apis.files.openai import EXPIRES_SECONDS
 from routing.ingress.apis.json_body import body_of
 from routing.ingress.paging import list_page
 from routing.runtime import runtime_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -22,10 +21,9 @@ from routing.batches.files import HIDDEN, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
 from routing.batches.shown import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
-from routing.ingress.answer import request_id_of
 from routing.ingress.apis.batches import found_job, page_of_jobs, window_seconds, worker_of
-from routing.ingress.apis.files import streamed
-from routing.ingress.apis.json_body import body_of
+from routing.ingress.apis.files.store import streamed
+from routing.ingress.apis.json_body import answered, body_of
 from routing.storage.pages import cursor_of
 
 if TYPE_CHECKING:
@@ -168,7 +166,7 @@ async def create_message_batch(request: Request) -> Response:
     with unavailable():
         await worker.journal.add(job)
     worker.wake()
-    return _answer(request, _shown(request, job))
+    return answered(request, ANTHROPIC, _shown(request, job))
 
 
 def _shown(request: Request, job: Job) -> dict[str, Any]:
@@ -183,11 +181,6 @@ def _origin(request: Request) -> str:
     return f"{'https' if is_tls else 'http'}://{host}"
 
 
-def _answer(request: Request, value: dict[str, Any]) -> Response:
-    headers = dict(ANTHROPIC.headers_of(request_id_of(request.scope)))
-    return Response(json.dumps(value), headers=headers, media_type="application/json")
-
-
 async def list_message_batches(
     request: Request,
     before_id: str | None = None,
@@ -196,14 +189,16 @@ async def list_message_batches(
 ) -> Response:
     """The batches of the key that asks, the newest first."""
     jobs, more = await page_of_jobs(request, "messages", cursor_of(after_id, before_id), limit)
-    return _answer(request, render_page([_shown(request, job) for job in jobs], more=more))
+    return answered(
+        request, ANTHROPIC, render_page([_shown(request, job) for job in jobs], more=more)
+    )
 
 
 async def retrieve_message_batch(request: Request, message_batch_id: str) -> Response:
     """How far a batch has come; besides Anthropic's members `cost_usd` so far, and of how many
     requests nobody knows that (`unpriced_requests`)."""
     job = await found_job(request, message_batch_id, "messages")
-    return _answer(request, _shown(request, job))
+    return answered(request, ANTHROPIC, _shown(request, job))
 
 
 async def cancel_message_batch(request: Request, message_batch_id: str) -> Response:
@@ -229,7 +224,7 @@ async def delete_message_batch(request: Request, message_batch_id: str) -> Respo
     for file_id in (job.input_file, job.output_file):
         if file_id is not None:
             await worker.files.delete_hidden(job.owner, file_id)
-    return _answer(request, {"id": job.id, "type": "message_batch_deleted"})
+    return answered(request, ANTHROPIC, {"id": job.id, "type": "message_batch_deleted"})
 
 
 async def message_batch_results(request: Request, message_batch_id: str) -> Response:

@@ -21,7 +21,7 @@ from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDING
 from llama_compat.dialects.rerank.operations import RERANK, RERANK_V2
 from routing.ingress.apis.batches import add_batch_routes
 from routing.ingress.apis.client_api import ClientAPI
-from routing.ingress.apis.files import add_file_routes
+from routing.ingress.apis.files.openai import add_file_routes
 from routing.ingress.apis.vector_stores import add_vector_store_routes
 from routing.runtime import find_model, list_models
 

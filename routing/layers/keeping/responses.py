@@ -128,7 +128,7 @@ class Responses:
         self._background.check_room()
         asked = call if self._equipped is None else await self._equipped(call, route, [])
         translation, fitted = await off_loop(call.size, _translated, asked, route)
-        queued = translation.queued(Labels(call.model, call.request_id))
+        queued = translation.queued(Labels.of(call))
         await turn.save(queued)
         request.goes_on = True
         # What is tried when the answer has long been sent is not this answer's. And it is kept
@@ -303,7 +303,7 @@ class Turn:
 
     async def warmed_up(self) -> Reply:
         """The reply without output that the client goes on from."""
-        labels = Labels(self.call.model, self.call.request_id)
+        labels = Labels.of(self.call)
         body = {name: from_raw(raw) for name, raw in self.call.fields.items()}
         events = await off_loop(self.call.size, warmed_up, body, labels, self.keeping)
         assert self.keeping.response is not None

@@ -170,6 +170,8 @@ class Tracer:
         own = ""
         if attempt.stream and attempt.content:
             own = f"{_FIRST_CHUNK}{attempt.content - begun!r}}}}}"
+        if attempt.loading:
+            own += f"{_LOADING}{attempt.loading!r}}}}}"
         status = _status(attempt.error) if attempt.error_class is not None else ""
         return (
             f'{head}{int(begun * NANO) + shift}",'
@@ -276,4 +278,5 @@ _CACHED = _before(semconv.CACHE_READ_TOKENS, "intValue")
 _CACHE_WRITE = _before(semconv.CACHE_WRITE_TOKENS, "intValue")
 _REASONING = _before(semconv.REASONING_TOKENS, "intValue")
 _FIRST_CHUNK = _before(semconv.TIME_TO_FIRST_CHUNK, "doubleValue")
+_LOADING = _before("llama_compat.attempt.loading_seconds", "doubleValue")
 _COST = _before("llama_compat.cost_usd", "doubleValue")

@@ -15,8 +15,9 @@ from llama_compat.dialects.anthropic_messages.requests import dropping_unbound, 
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.base import UNREADABLE, Restored, WireReplies, WireTurns, with_reasons
+from llama_compat.dialects.replies import objects_in, pushed
 from llama_compat.errors import APIError
-from llama_compat.events import Collector
+from llama_compat.events import collected
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.reasoning.turns import KeptTurn
 from llama_compat.tools.calls import arguments_text, parse_tool_call
@@ -29,7 +30,6 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
-from llama_compat.wire import sse
 from llama_compat.wire.json_fields import from_raw, parse_object, to_raw, unicode_from_raw
 
 _items = msgspec.json.Decoder(list[Raw])
@@ -183,11 +183,9 @@ def _parse_call(block: Block) -> AnyToolCall:
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
         return parse_reply(from_raw(Raw(body)))
-    parser, collector = StreamParser(), Collector()
-    for data in sse.objects_in(body):
-        for each in parser.push(from_raw(Raw(data))):
-            collector.add(each)
-    return collector.chat_completion()
+    parser = StreamParser()
+    # Not finished: its last event may be named here and have no data yet.
+    return collected(pushed(parser, objects_in(body))).chat_completion()
 
 
 TURNS = WireTurns(

@@ -15,8 +15,9 @@ from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.members import member, spelling
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, WRAPPED, parse_seal
+from llama_compat.dialects.replies import parsed
 from llama_compat.errors import APIError
-from llama_compat.events import Collector
+from llama_compat.events import collected
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import AnyToolCall, ChatCompletionResponse, UserMessage, content_text
@@ -149,13 +150,7 @@ def _parse_call(part: Part) -> AnyToolCall:
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
         return parse_reply(from_raw(Raw(body)))
-    parser, collector = StreamParser(), Collector()
-    for response in _responses(body):
-        for each in parser.push(response):
-            collector.add(each)
-    for each in parser.finish():
-        collector.add(each)
-    return collector.chat_completion()
+    return collected(parsed(StreamParser(), _responses(body))).chat_completion()
 
 
 def _responses(body: bytes) -> Sequence[Mapping[str, Any]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
-from llama_compat.dialects.base import MALFORMED
+from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
 from llama_compat.dialects.openai.chat.requests import (
     render_call,
@@ -109,7 +108,7 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
     Raises:
         ValueError: it is not such an object; the message says where.
     """
-    try:
+    with malformed_as("the reply is not a chat completion"):
         check_reply(body)
         usage = parse_usage(body.get("usage"))
         choices = body.get("choices")
@@ -117,10 +116,6 @@ def parse_reply(body: Mapping[str, Any]) -> list[ChatCompletionResponse]:
             raise ValueError("the reply has no choices")
         tier = parse_service_tier(body)
         return [_parse_choice(choice, usage, tier) for choice in choices]
-    except msgspec.ValidationError as error:
-        raise ValueError(f"the reply is not a chat completion: {error}") from None
-    except MALFORMED as error:
-        raise ValueError(f"the reply is not a chat completion: {error!r}") from error
 
 
 def _parse_choice(

@@ -13,14 +13,13 @@ from llama_compat.dialects.openai.chat.reasoning_fields import DETAILS, EXTRA, T
 from llama_compat.dialects.openai.chat.replies import call_id_of, parse_reply
 from llama_compat.dialects.openai.chat.requests import parse_messages, thought_signature
 from llama_compat.dialects.openai.chat.streams import StreamParser
+from llama_compat.dialects.openai.chunks import collected_chunks
 from llama_compat.dialects.openai.finish_reasons import FINISH_REASON
 from llama_compat.errors import APIError
-from llama_compat.events import Collector
 from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.reasoning.turns import KeptTurn
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import AnyToolCall, ChatCompletionResponse, content_text
-from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
     from_raw,
@@ -102,15 +101,8 @@ def _with_reasoning(
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     if not streamed:
         return parse_reply(from_raw(Raw(body)))[0]
-    parser, collector = StreamParser(whole_calls=True), Collector()
-    for event in sse.EventDecoder().feed(body):
-        if event.data is None or event.data.lstrip()[:1] != b"{":
-            continue
-        for each in parser.push(from_raw(Raw(event.data))):
-            collector.add(each)
-    for each in parser.finish(done=True):
-        collector.add(each)
-    return collector.chat_completion()
+    parser = StreamParser(whole_calls=True)
+    return collected_chunks(parser, body).chat_completion()
 
 
 TURNS = WireTurns(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import ollama as sdk
@@ -237,7 +238,20 @@ def test_the_durations_are_there_and_none_is_zero_by_which_clients_divide() -> N
         assert last["prompt_eval_duration"] >= 1
         assert last["eval_duration"] >= 1
         apart = last["prompt_eval_duration"] + last["eval_duration"]
+        assert last["load_duration"] == 0
         assert abs(last["total_duration"] - apart) <= 2
+
+
+def test_the_time_in_which_a_model_came_into_memory_is_told_apart() -> None:
+    response = ChatCompletionResponse(CompletionMessage.of("Hi"), usage=Usage(2, 1))
+    labels = replace(LABELS, loading=2.5)
+    last = json.loads(parse(GENERATE, prompt="x").render_reply([response], response.usage, labels))
+    apart = last["prompt_eval_duration"] + last["eval_duration"]
+    assert last["load_duration"] == 2_500_000_000
+    assert abs(last["total_duration"] - 2_500_000_000 - apart) <= 2
+    embedded = EmbeddingResponse(((1.0,),), 1)
+    told = json.loads(parse(EMBED, input="x").render_reply(embedded, labels))
+    assert told["total_duration"] > told["load_duration"] == 2_500_000_000
 
 
 def test_a_call_goes_out_once_and_whole() -> None:

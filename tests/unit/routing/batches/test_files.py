@@ -11,7 +11,7 @@ import pytest
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
-from routing.batches.files import BATCH_SECONDS, HIDDEN, FileStore, StoredFile, expiry_of
+from routing.batches.files import HIDDEN, FileStore, StoredFile, is_id
 from routing.storage.pages import Cursor
 
 
@@ -148,13 +148,9 @@ async def test_a_file_expires_and_makes_room(tmp_path: Path, address: str) -> No
         assert await content(store, stays) == b"y" * 10
 
 
-def test_when_a_file_expires() -> None:
-    assert expiry_of(None, None, "user_data") is None
-    assert expiry_of(None, None, "batch") == BATCH_SECONDS
-    assert expiry_of("created_at", "3600", "batch") == 3600
-    for anchor, seconds in (("created_at", "3599"), ("created_at", "2592001"), ("now", "3600")):
-        with pytest.raises(APIError, match="expires_after"):
-            expiry_of(anchor, seconds, "batch")
-    for seconds in ("x", "", "9" * 100, None):
-        with pytest.raises(APIError, match="seconds"):
-            expiry_of("created_at", seconds, "batch")
+async def test_an_id_is_told_from_vendors(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store:
+        file = await put(store, "a", b"x")
+    assert is_id(file.id)
+    for other in ("file-abc123XYZabc123XYZ", "file_011CNha8iCJcU1wXNR6q4V8w", f"{file.id}0", ""):
+        assert not is_id(other)

@@ -397,6 +397,22 @@ async def test_who_leaves_while_waiting_takes_nothing_along() -> None:
 
 
 @in_virtual_time
+async def test_a_lease_knows_how_long_it_was_waited_for() -> None:
+    house = House(CPU)
+    a, b = house.add("a", {"cpu": 8}), house.add("b", {"cpu": 8}, seconds=2.0)
+    first = await a.lease()
+    assert first.waited == 1.0
+    beside = await a.lease()
+    assert beside.waited == 0.0
+    waits = asyncio.create_task(b.lease())
+    await asyncio.sleep(5)
+    first.release()
+    beside.release()
+    # Until those before had ended, until they had left, and until it was there.
+    assert (await waits).waited == pytest.approx(5 + 0.1 + 2.0)
+
+
+@in_virtual_time
 async def test_who_leaves_as_it_is_served_gives_the_model_back() -> None:
     house = House(CPU)
     model = house.add("a", {"cpu": 8}, keep="idle 5s")

@@ -195,7 +195,7 @@ def test_attempts_that_failed_and_another_target() -> None:
     local = attempt(
         seen, 101.0, target=ProviderState("own").target("tiny"), why=Why.fallback, stream=True
     )
-    local.content, local.ended = 101.5, 102.0
+    local.content, local.ended, local.loading = 101.5, 102.0, 0.25
     failed_too = record(error="server_error", message="all\n", status=502)
     request, first, second = spans(failed_too, seen, own, sender)
     assert request["status"] == {"code": 2, "message": "all\n"}
@@ -206,6 +206,7 @@ def test_attempts_that_failed_and_another_target() -> None:
     assert second["kind"] == 1
     assert values(second)["llama_compat.attempt.why"] == ("stringValue", "fallback")
     assert values(second)["gen_ai.response.time_to_first_chunk"] == ("doubleValue", 0.5)
+    assert values(second)["llama_compat.attempt.loading_seconds"] == ("doubleValue", 0.25)
     assert len({request["spanId"], first["spanId"], second["spanId"]}) == 3
 
 

@@ -1,0 +1,1 @@
+"""Files that clients upload: one store, and each API's own way to it."""
