@@ -6,7 +6,7 @@ where they begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -15,9 +15,11 @@ from llama_compat.dialects.base import WireReplies
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
+from llama_compat.dialects.gemini_interactions.hosted import VendorSearches, parse_citation
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.media.images import EncodedImage
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
@@ -73,6 +75,8 @@ class StreamParser:
         self._reasoning = SurrogateJoiner()
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler()
+        self._searches = VendorSearches()
+        self._said: list[str] = []
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str | None] = {}
         self._seal: str | None = None
@@ -123,15 +127,13 @@ class StreamParser:
 
     # Steps ----------------------------------------------------------------------------------------
 
-    def _begin_step(self, index: int, step: Mapping[str, Any]) -> Sequence[Delta]:
+    def _begin_step(self, index: int, step: Mapping[str, Any]) -> Iterable[Delta]:
         kind = self._kinds[index] = step["type"]
+        self._searches.begin(index, step)
         if kind == "model_output":
             self._refuse_error(step)
-            return [
-                delta
-                for content in step.get("content") or ()
-                for delta in self._parse_content(content)
-            ]
+            self._begin_text()
+            return self._parse_contents(step.get("content") or ())
         if kind == "thought":
             self._signatures[index] = step.get("signature")
             self._thought = False
@@ -161,13 +163,16 @@ class StreamParser:
                 self._signatures[index] = delta.get("signature")
             case "thought_summary":
                 return self._think(_summary_text(delta.get("content") or {}))
+            case "text_annotation_delta":
+                return self._cite(delta.get("annotations"))
             case _ if self._kinds.get(index) == "model_output":
                 return self._parse_content(delta)
+        self._searches.tell(index, delta)
         return ()
 
     def _end_step(self, index: int) -> list[Delta]:
         kind = self._kinds.get(index)
-        deltas: list[Delta] = []
+        deltas: list[Delta] = [HostedCallDelta(each) for each in self._searches.end(index)]
         if kind == "thought":
             signature = parse_seal(self._signatures.pop(index, None) or None)
             text = self._reasoning.flush()
@@ -179,7 +184,7 @@ class StreamParser:
             else:
                 deltas += _reasoning(text)
         elif kind == "model_output":
-            deltas += _text(self._text.flush())
+            deltas += self._say(self._text.flush())
         elif index in self._inputs:
             given = self._inputs.pop(index)
             if given:
@@ -194,19 +199,43 @@ class StreamParser:
     def _parse_content(self, content: Mapping[str, Any]) -> Sequence[Delta]:
         kind = content["type"]
         if kind == "text":
-            return _text(self._text.push(content.get("text") or ""))
+            said = self._say(self._text.push(content.get("text") or ""))
+            return [*said, *self._cite(content.get("annotations"))]
         if kind == "image":
-            return [*_text(self._text.flush()), _parse_image(content)]
+            left, self._said = self._say(self._text.flush()), []
+            return [*left, _parse_image(content)]
         if kind in ("audio", "video", "document"):
             raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
         return ()
+
+    def _say(self, text: str) -> list[Delta]:
+        self._said.append(text)
+        return [TextDelta(text)] if text else []
+
+    def _begin_text(self) -> None:
+        """Places are counted from here."""
+        self._said = []
+        self._parts.end_part()
+
+    def _parse_contents(self, contents: Sequence[Mapping[str, Any]]) -> Iterator[Delta]:
+        for content in contents:
+            self._begin_text()
+            yield from self._parse_content(content)
+
+    def _cite(self, annotations: Any) -> list[Delta]:
+        if not isinstance(annotations, list) or not annotations:
+            return []
+        whole = "".join(self._said)
+        self._said, encoded = [whole], whole.encode("utf-8", "replace")
+        cited = (parse_citation(each, whole, encoded) for each in annotations)
+        return [CitationDelta(each) for each in cited if each is not None]
 
     def _refuse_error(self, step: Mapping[str, Any]) -> None:
         error = step.get("error")
         if error:
             raise ValueError(f"the model failed: {error.get('message') or error}")
 
-    def _progress(self, deltas: Sequence[Delta]) -> list[StreamEvent]:
+    def _progress(self, deltas: Iterable[Delta]) -> list[StreamEvent]:
         return [self._parts.progress(delta) for delta in deltas]
 
     # The end --------------------------------------------------------------------------------------
@@ -224,7 +253,8 @@ class StreamParser:
         self._ended = True
         left = [
             *_reasoning(self._reasoning.flush()),
-            *_text(self._text.flush()),
+            *self._say(self._text.flush()),
+            *map(HostedCallDelta, self._searches.rest()),
             *self._calls.finish(cut=reason is StopReason.out_of_tokens),
         ]
         if self._called and reason is StopReason.end_of_turn:
@@ -278,10 +308,6 @@ def _parse_image(content: Mapping[str, Any]) -> ImageDelta:
     if not isinstance(uri, str):
         raise TypeError("the address of an image is no text")
     return ImageDelta(ImageContent(uri))
-
-
-def _text(text: str) -> list[Delta]:
-    return [TextDelta(text)] if text else []
 
 
 def _reasoning(text: str) -> list[Delta]:
