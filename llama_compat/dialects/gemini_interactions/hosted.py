@@ -237,7 +237,7 @@ def failed(step: Mapping[str, Any], path: str) -> bool:
     return optional_flag_in(step, "is_error", path) or False
 
 
-class VendorSearches:
+class SearchSteps:
     """The searches that Google tells of in its steps: a call with all queries, and then what they
     have found together."""
 

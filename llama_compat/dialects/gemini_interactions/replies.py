@@ -15,7 +15,7 @@ from llama_compat.dialects.base import WireReplies
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
-from llama_compat.dialects.gemini_interactions.hosted import VendorSearches, parse_citation
+from llama_compat.dialects.gemini_interactions.hosted import SearchSteps, parse_citation
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import Collector, ReplyParts
@@ -75,7 +75,7 @@ class StreamParser:
         self._reasoning = SurrogateJoiner()
         self._parts = ReplyParts()
         self._calls = ToolCallAssembler()
-        self._searches = VendorSearches()
+        self._searches = SearchSteps()
         self._said: list[str] = []
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str | None] = {}
