@@ -191,7 +191,8 @@ async def test_what_interactions_ask_for_is_googles_where_that_has_it(
 ) -> None:
     registered = provider_type("remote::gemini-native")
     own = {} if googles else {"base_url": "http://localhost:1"}
-    provider = registered.make("p", registered.config.validate({"api_key": "k", **own}), [])
+    settings: Any = registered.config.validate({"api_key": "k", **own})
+    provider = registered.make("p", settings, [])
     call = await equipped(b'"tools": [%b]' % tool, INTERACTIONS)
     is_known = kind in toolbox_of(call).known
     assert toolbox_of(call).kinds == ({kind} if is_known else set())
@@ -199,7 +200,7 @@ async def test_what_interactions_ask_for_is_googles_where_that_has_it(
     assert relays(provider, call, Target("gemini-3-flash")) is expected
     # Which tools of the template's own server are the key's is seen when that is asked.
     for allowed in ((), ("mcp.docs.*",)) if relayed else ():
+        key = Principal("k", tools=allowed)
         with pytest.raises(APIError) as refused:
-            key = Principal("k", tools=allowed)
             await equipped(b'"tools": [%b]' % tool, INTERACTIONS, key)
         assert refused.value.code == "tool_not_allowed"
