@@ -183,7 +183,7 @@ def _is_run(path: str, toolbox: HostedToolbox) -> bool:
     """Whether the server runs the tools that the member at `path` asks for, or is about."""
     named = path.rpartition(".")[2]
     if path.startswith("input["):
-        return (kind_of(named) or named.partition("_")[0]) in toolbox.known
+        return kind_of(named) in toolbox.known
     return (MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
+from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
@@ -59,6 +60,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
         body["system_instruction"] = system
     if request.tools:
         body["tools"] = [_render_tool(tool) for tool in request.tools]
+    if request.vendor_search is not None:
+        body.setdefault("tools", []).append(dict(SEARCH))
     config = _render_config(request)
     if config:
         body["generation_config"] = config

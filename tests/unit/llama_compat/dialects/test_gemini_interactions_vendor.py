@@ -14,6 +14,7 @@ from msgspec import structs
 from llama_compat.dialects.gemini_interactions import StreamParser, parse_reply, render_request
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -163,6 +164,14 @@ SAID = ChatCompletionResponse(
         (
             ReasoningContent("Look outside. ", "c2VhbA==", "gemini"),
             TextContent("It is 20 °C. 🌞"),
+            HostedCall(
+                "g1_0",
+                "web_search",
+                "google_search",
+                '{"query":"x"}',
+                status="completed",
+                model_name="google_search",
+            ),
             ReasoningContent("", "c2Vjb25k", "gemini", redacted=True),
             ToolCall("c1", "get_weather", {"city": "Bern"}, '{"city":"Bern"}', "c2Vjb25k"),
             ToolCall("c2", "get_time", {}, "{}"),
