@@ -298,6 +298,10 @@ class GuardedStream:
         """An event of one line of JSON."""
         match = DATA.fullmatch(raw)
         assert match is not None
+        if b":" in match[1][:-6]:  # what it is called, or its number
+            head = match[1].decode(errors="replace")
+            if self._guard.said(head) != head:
+                raw = b"data: %b%b" % (match[2], match[3])
         try:
             event: Any = from_raw(Raw(match[2]))
         except ValueError:

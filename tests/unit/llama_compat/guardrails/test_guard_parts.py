@@ -1,0 +1,62 @@
+"""Values that are cut over parts of a whole reply: blocks, items, steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llama_compat.guardrails.guard import Blocked
+from tests.unit.llama_compat.guardrails.test_replies import guard_of
+
+FIRST, SECOND = "Pay 4111 1111", " 1111 1111 now."
+
+
+def listed(kind: str, member: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"type": kind, member: each, **more} for each in (FIRST, SECOND)]
+
+
+def held(kind: str, member: str, part: str) -> list[dict[str, Any]]:
+    return [{"type": kind, member: [{"type": part, "text": each}]} for each in (FIRST, SECOND)]
+
+
+REPLIES: dict[str, Any] = {
+    "blocks": {"content": listed("text", "text")},
+    "thinking": {"content": listed("thinking", "thinking", signature="theirs")},
+    "refusals": {"choices": [{"message": {"content": listed("refusal", "refusal")}}]},
+    "a part of an item": {"output": [{"type": "message", "content": listed("x", "text")}]},
+    "items": {"output": held("message", "content", "output_text")},
+    "reasoning": {"output": held("reasoning", "summary", "summary_text")},
+    "steps": {"steps": held("model_output", "content", "text")},
+    "thoughts": {"candidates": [{"content": {"parts": listed("x", "text", thought=True)}}]},
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+def test_what_is_cut_over_parts_of_a_whole_reply_is_found_once(reply: dict[str, Any]) -> None:
+    for mode in ("redact", "monitor"):
+        guard = guard_of(mode=mode)
+        shown = guard.said(reply)
+        assert guard.verdicts == {("pii", mode): 1}
+        assert (shown is reply) == (mode == "monitor")
+        if mode == "redact":
+            said = json.dumps(shown)
+            assert "Pay <CARD_1>" in said
+            assert " now." in said
+            assert "1111" not in said
+            assert "theirs" not in said
+    with pytest.raises(Blocked):
+        guard_of(mode="block").said(reply)
+
+
+@pytest.mark.parametrize("name", ["data", "results"])
+def test_nor_are_lists_of_what_belongs_not_together(name: str) -> None:
+    value = {name: listed("x", "text")}
+    assert guard_of(mode="redact").said(value) is value
+
+
+def test_words_and_thoughts_are_not_read_as_one() -> None:
+    thought, word = {"type": "thinking", "thinking": FIRST}, {"type": "text", "text": SECOND}
+    value = {"content": [thought, word]}
+    assert guard_of(mode="redact").said(value) is value
