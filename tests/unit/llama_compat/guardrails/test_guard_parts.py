@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from llama_compat.guardrails.guard import Blocked
-from tests.unit.llama_compat.guardrails.test_replies import guard_of
+from llama_compat.guardrails.asked.said import Said
+from llama_compat.guardrails.checks import Checks
+from llama_compat.guardrails.guard import Blocked, Guard
+from llama_compat.guardrails.settings import CheckSettings
+from llama_compat.types import StreamProgress, TextDelta
+from llama_compat.wire.json_fields import to_raw
+from tests.unit.llama_compat.guardrails.test_replies import guard_of, read
+from tests.unit.llama_compat.guardrails.test_replies import said as said_events
 
 FIRST, SECOND = "Pay 4111 1111", " 1111 1111 now."
 
@@ -60,3 +67,39 @@ def test_words_and_thoughts_are_not_read_as_one() -> None:
     thought, word = {"type": "thinking", "thinking": FIRST}, {"type": "text", "text": SECOND}
     value = {"content": [thought, word]}
     assert guard_of(mode="redact").said(value) is value
+
+
+def test_a_word_that_is_cut_over_parts_is_put_back() -> None:
+    guard = guard_of(scan="input", mode="redact", restore=True)
+    mail = "alice@example.com"
+    word = guard.text("input", mail)
+    for at in range(1, len(word)):
+        texts = [f"To {word[:at]}", f"{word[at:]}, not <EMA", "IL_7>."]
+        value = {"content": [{"type": "text", "text": each} for each in texts]}
+        said = "".join(each["text"] for each in guard.said(value)["content"])
+        assert said == f"To {mail}, not <EMAIL_7>."
+    # Who asks has the word stay one.
+    asked = [{"type": "text", "text": each} for each in (word[:3], word[3:])]
+    message = {"role": "user", "content": asked}
+    fields = {"messages": to_raw([message])}
+    assert guard.fields(fields) == fields
+
+
+async def test_who_gives_up_waits_for_no_check() -> None:
+    begun = asyncio.Event()
+
+    async def judge(check: CheckSettings, said: Said) -> bool:
+        begun.set()
+        await asyncio.Event().wait()
+        return False
+
+    rail = {"name": "j", "judge": {"model": "j", "format": "llama_guard"}, "on_error": "allow"}
+    guard = Guard(Checks([CheckSettings.model_validate(rail)]), judge)
+    events = said_events(StreamProgress(TextDelta("Hi.")))
+    task = asyncio.create_task(read(events, guard))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert guard.verdicts == {}
+    assert await anext(events, None) is None  # what it was said by is closed
