@@ -136,7 +136,7 @@ _APART = frozenset({"documents", "data", "results", "tools", "annotations", "cit
 """Lists whose texts are not read as one."""
 
 _ITEMS = frozenset({"output", "steps"})
-"""Lists of a reply whose items may have lists of texts themselves, and are read as one."""
+"""Lists of a reply whose items may have lists of words themselves, which are read as one."""
 
 _WORDS = ("text", "thinking", "refusal")
 _PARTS = ("content", "summary")
@@ -159,7 +159,10 @@ def rejoined(
     """
     if isinstance(value, list):
         are_items = name in _ITEMS
-        items = [rejoined(each, place, join, name, is_in_item=are_items) for each in value]
+        items = [
+            rejoined(each, place, join, name, is_in_item=are_items and _is_said(each))
+            for each in value
+        ]
         if name not in _APART and not is_in_item:
             items = _rejoined(items, place, join, are_items=are_items)
         same = all(new is old for new, old in zip(items, value, strict=True))
@@ -211,9 +214,15 @@ def _words(items: list[Any], at: _Path, *, are_items: bool) -> Iterator[tuple[St
                 strand = STRANDS.get(kind, "text") if isinstance(kind, str) else "text"
                 is_thought = strand == "thought" or bool(each.get("thought"))
                 yield "thought" if is_thought else strand, (*at, index, member), each[member]
-        for member in _PARTS if are_items else ():
+        for member in _PARTS if are_items and _is_said(each) else ():
             if isinstance(each.get(member), list):
                 yield from _words(each[member], (*at, index, member), are_items=False)
+
+
+def _is_said(item: Any) -> bool:
+    """Whether an item has words of a model, and not what a tool gave."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    return isinstance(kind, str) and kind in STRANDS
 
 
 def _with_word(value: Any, path: _Path, text: str) -> Any:

@@ -63,6 +63,19 @@ def test_nor_are_lists_of_what_belongs_not_together(name: str) -> None:
     assert guard_of(mode="redact").said(value) is value
 
 
+def test_what_a_tool_gave_is_read_for_itself() -> None:
+    given, *_ = held("function_result", "content", "text")
+    said = {"type": "model_output", "content": [{"type": "text", "text": SECOND}]}
+    value: dict[str, Any] = {"steps": [given, said]}
+    assert guard_of(mode="redact").said(value) is value
+    texts = [{"type": "text", "text": each} for each in (FIRST, SECOND)]
+    value = {"steps": [{"type": "function_result", "content": texts}]}
+    assert guard_of(mode="redact", scan="output").said(value) is value
+    guard = guard_of(mode="redact", scan="tool_results")
+    assert "1111" not in json.dumps(guard.said(value))
+    assert guard.verdicts == {("pii", "redact"): 1}
+
+
 def test_words_and_thoughts_are_not_read_as_one() -> None:
     thought, word = {"type": "thinking", "thinking": FIRST}, {"type": "text", "text": SECOND}
     value = {"content": [thought, word]}

@@ -11,7 +11,7 @@ import pytest
 
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
-from llama_compat.dialects.openai.media.operations import TRANSCRIPTIONS
+from llama_compat.dialects.openai.media.operations import SPEECH, TRANSCRIPTIONS
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.distribution import load_distribution
@@ -47,6 +47,16 @@ HEARD = b"".join(
 """A transcription, as it is heard."""
 
 
+SPOKEN = b"".join(
+    b"data: %b\n\n" % json.dumps(each).encode()
+    for each in (
+        {"type": "speech.audio.delta", "audio": "UklGRg=="},
+        {"type": "speech.audio.done", "usage": {}},
+    )
+)
+"""Sound, in which there is nothing to be read."""
+
+
 @pytest.fixture(scope="module")
 def vendor() -> Iterator[str]:
     """Says a number in two pieces, whatever it is asked."""
@@ -55,6 +65,9 @@ def vendor() -> Iterator[str]:
         body = handler.rfile.read(int(handler.headers["content-length"]))
         if handler.path.endswith("/transcriptions"):
             send(handler, 200, HEARD, "text/event-stream")
+            return
+        if handler.path.endswith("/speech"):
+            send(handler, 200, SPOKEN, "text/event-stream")
             return
         asked = json.loads(body)
         if "documents" in asked:
@@ -214,6 +227,13 @@ def test_files_of_a_form_stay_and_their_names_are_looked_through(files: list[str
     shown = [each.replace(CARD, "<CARD_1>") for each in files]
     assert [part.file for part in sent.parts[:-1]] == shown
     assert [sent.body[part.begin : part.end] for part in sent.parts[:-1]] == [TRACK] * len(files)
+
+
+async def test_sound_that_is_streamed_goes_by(runtime: Runtime) -> None:
+    body = {"model": "output-block", "input": "Hi.", "voice": "v", "stream_format": "sse"}
+    fields = parse_fields(json.dumps(body).encode())
+    _, said = await answered(runtime, begun(runtime, SPEECH, fields))
+    assert said == SPOKEN.decode()
 
 
 async def test_transcriptions_that_are_streamed_are_looked_through(runtime: Runtime) -> None:
