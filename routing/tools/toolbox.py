@@ -4,13 +4,14 @@ reply."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from llama_compat.errors import tool_not_allowed, unknown_tool_server
+from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
 from llama_compat.hosted.loop import Bounds
 from llama_compat.hosted.parts import ReplyPart
@@ -36,6 +37,7 @@ from llama_compat.types import (
 from providers.remote import http1
 from providers.remote.upstream.public_web import refuse_private
 from routing.tools.file_search import FileSearch
+from routing.tools.queries import Uses
 from routing.tools.search_backends import Backend, backend_of
 from routing.tools.tool import ServerTool, ToolError
 from routing.tools.web_fetch import WebFetch
@@ -44,6 +46,9 @@ from routing.tools.web_search import WebSearch
 if TYPE_CHECKING:
     from routing.tools.mcp.servers import MCPServers
     from routing.vector_stores.service import VectorStores
+
+MAX_SERVERS = 32
+"""Of MCP that one request may name: each is connected to, or started as a process."""
 
 MAX_CONNECTIONS = 100
 """Open at a time, to all services and pages."""
@@ -258,22 +263,30 @@ class CallTools:
         """The tools that `request` asks for, for one reply to it.
 
         Raises:
-            APIError: 403, no tool of a server is for the key; 400, there is no such server.
+            APIError: 403, no tool of a server is for the key; 400, there is no such server, or one
+                is named twice, or too many are.
         """
         tools, principal, settings = self._tools, self._principal, self._tools.settings
         opened = ReplyTools({each.tool_name for each in request.tools})
+        web, pages, files = (
+            Uses(0 if each is None else each.max_uses)
+            for each in (settings.web_search, settings.web_fetch, settings.file_search)
+        )
+        if settings.mcp is not None:
+            _check_servers([each for each in request.hosted if isinstance(each, MCPTool)])
         async with AsyncExitStack() as running:
             for asked in request.hosted:
                 if isinstance(asked, WebSearchTool) and settings.web_search is not None:
                     assert tools.search is not None
-                    opened.add(WebSearch(asked, settings.web_search, tools.search))
+                    opened.add(WebSearch(asked, settings.web_search, tools.search, web))
                 elif isinstance(asked, WebFetchTool) and settings.web_fetch is not None:
                     assert tools.web is not None
                     is_known = opened.knows_url_of(request.messages)
-                    opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known))
+                    opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known, pages))
                 elif isinstance(asked, FileSearchTool) and settings.file_search is not None:
                     assert tools.vector_stores is not None
-                    search = FileSearch(asked, settings.file_search, tools.vector_stores, principal)
+                    stores = tools.vector_stores
+                    search = FileSearch(asked, settings.file_search, stores, principal, files)
                     await search.check()
                     opened.add(search)
                 elif isinstance(asked, MCPTool) and settings.mcp is not None:
@@ -301,6 +314,22 @@ class CallTools:
 def _tools_of(label: str) -> str:
     """How the names of a server's tools begin in a key's `tools`."""
     return f"mcp.{label}."
+
+
+def _check_servers(servers: Sequence[MCPTool]) -> None:
+    """See to it that a request has no more connected to, or started, than it can use.
+
+    Raises:
+        APIError: 400, it names one twice, or too many.
+    """
+    named: set[tuple[str, str]] = set()
+    for each in servers:
+        if (each.label, each.url) in named:
+            message = f"The MCP server '{each.label[:80]}' is named more than once."
+            raise invalid_parameter("tools", message)
+        named.add((each.label, each.url))
+    if len(servers) > MAX_SERVERS:
+        raise invalid_parameter("tools", f"A request may name {MAX_SERVERS} MCP servers at most.")
 
 
 def _check(principal: Principal, name: str) -> None:
@@ -398,12 +427,16 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield content_text(message.content)
 
 
+_GOES_ON = re.compile(r"[\w/?=&%#~+@-]|[.:][\w/?=&%#~+@-]")
+"""What follows an address that is none but the beginning of a longer one. A sentence may end with
+one."""
+
+
 def _is_in(url: str, text: str) -> bool:
     """Whether `url` stands in `text`, not as the beginning of a longer one."""
     place = text.find(url)
     while place >= 0:
-        behind = text[place + len(url) : place + len(url) + 1]
-        if not behind or not (behind.isalnum() or behind in "/?=&%#_-~+"):
+        if not _GOES_ON.match(text, place + len(url)):
             return True
         place = text.find(url, place + 1)
     return False
