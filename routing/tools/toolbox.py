@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.vocabulary import (
     FileSearchTool,
     HostedCall,
+    HostedTool,
     MCPTool,
     WebFetchTool,
     WebSearchTool,
@@ -45,6 +46,7 @@ from routing.tools.web_search import WebSearch
 
 if TYPE_CHECKING:
     from routing.tools.mcp.servers import MCPServers
+    from routing.tools.mcp.session import MCPSession
     from routing.vector_stores.service import VectorStores
 
 MAX_SERVERS = 32
@@ -272,9 +274,8 @@ class CallTools:
             Uses(0 if each is None else each.max_uses)
             for each in (settings.web_search, settings.web_fetch, settings.file_search)
         )
-        if settings.mcp is not None:
-            _check_servers([each for each in request.hosted if isinstance(each, MCPTool)])
         async with AsyncExitStack() as running:
+            sessions = await self._connected(request.hosted, running)
             for asked in request.hosted:
                 if isinstance(asked, WebSearchTool) and settings.web_search is not None:
                     assert tools.search is not None
@@ -290,20 +291,35 @@ class CallTools:
                     await search.check()
                     opened.add(search)
                 elif isinstance(asked, MCPTool) and settings.mcp is not None:
-                    await self._open_server(asked, opened, running)
+                    self._add_server(sessions[asked.label, asked.url], opened)
             yield opened
 
-    async def _open_server(
-        self, asked: MCPTool, opened: ReplyTools, running: AsyncExitStack
-    ) -> None:
-        """Connect to a server, for this reply, and add what it has.
+    async def _connected(
+        self, hosted: Sequence[HostedTool], running: AsyncExitStack
+    ) -> Mapping[tuple[str, str], MCPSession]:
+        """Sessions with the servers of a request, for this reply: at once, so that who is slow or
+        hangs holds up no other.
 
         Raises:
-            APIError: 403, the key may not; 400, there is no such server.
+            APIError: 403, the key may not; 400, there is no such server, or one is named twice, or
+                too many are.
         """
-        assert self._tools.mcp is not None
-        server = self._tools.mcp.server(asked, self._principal, asks_users=self.asks_users)
-        session = await running.enter_async_context(server.connected())
+        if self._tools.mcp is None:
+            return {}
+        asked = [each for each in hosted if isinstance(each, MCPTool)]
+        _check_servers(asked)
+        servers = [
+            self._tools.mcp.server(each, self._principal, asks_users=self.asks_users)
+            for each in asked
+        ]
+        sessions = await asyncio.gather(
+            *(running.enter_async_context(each.connected()) for each in servers)
+        )
+        named = ((each.label, each.url) for each in asked)
+        return dict(zip(named, sessions, strict=True))
+
+    def _add_server(self, session: MCPSession, opened: ReplyTools) -> None:
+        """Add what a server has."""
         opened.listed.append(session.listed)
         for tool in session.tools(opened.names):
             opened.add(tool)

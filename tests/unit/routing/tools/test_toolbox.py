@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from llama_compat.hosted.settings import ToolsSettings
-from llama_compat.hosted.vocabulary import HostedTool, MCPTool, WebSearchTool
+from llama_compat.hosted.vocabulary import HostedCall, HostedTool, MCPTool, WebSearchTool
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import ChatCompletionRequest, UserMessage
 from routing.tools.toolbox import MAX_SERVERS, ServerTools
@@ -61,8 +66,55 @@ async def test_a_search_that_is_named_twice_is_made_no_more_often(tmp_path: Path
 async def test_a_request_has_no_crowd_of_servers_started(
     tmp_path: Path, servers: list[tuple[str, str]], says: str
 ) -> None:
-    mcp = {"servers": [{"label": "docs", "command": ["never-started"]}]}
+    pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
+    mcp = {"servers": [{"label": "docs", "command": ["never-started"]}], "from_requests": True}
     tools = ServerTools(settings(tmp_path, mcp=mcp))
+    await tools.start()
     with pytest.raises(APIError, match=says) as refused:
         await outputs(tools, *(MCPTool(*each) for each in servers), called=())
     assert (refused.value.status, refused.value.param) == (400, "tools")
+    await tools.stop()
+
+
+async def test_servers_are_connected_to_at_once(tmp_path: Path) -> None:
+    both = asyncio.Barrier(2)
+
+    class Servers:
+        """Servers each of which is there when the other is asked for, too."""
+
+        def server(self, asked: MCPTool, principal: Principal, *, asks_users: bool) -> Servers:
+            return self
+
+        @asynccontextmanager
+        async def connected(self) -> AsyncGenerator[SimpleNamespace, None]:
+            async with both:
+                pass
+            yield SimpleNamespace(listed=HostedCall("", "mcp_list_tools", ""), tools=lambda _: ())
+
+    tools = ServerTools(settings(tmp_path, mcp={}))
+    await tools.start()
+    tools.mcp = cast(Any, Servers())
+    async with asyncio.timeout(60):
+        assert await outputs(tools, MCPTool("a"), MCPTool("b"), called=()) == []
+    await tools.stop()
+
+
+async def test_who_leaves_while_servers_are_connected_to_leaves_none(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
+    begun = tmp_path / "begun"
+    hangs = ["sh", "-c", f"echo $$ >> {begun}; exec sleep 600"]
+    servers = [{"label": each, "command": hangs} for each in "ab"]
+    tools = ServerTools(settings(tmp_path, mcp={"servers": servers}, max_seconds=600))
+    await tools.start()
+    asked = asyncio.create_task(outputs(tools, MCPTool("a"), MCPTool("b"), called=()))
+    for _ in range(6000):
+        if begun.exists() and len(begun.read_text().split()) == 2:
+            break
+        await asyncio.sleep(0.01)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    for pid in begun.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    await tools.stop()
