@@ -136,8 +136,9 @@ async def answer_generation(
         return await screened(ended, guard)
 
     toolbox = call.toolbox
+    sees = target.fit is None or target.fit.facts.reads("image")
     streams = [
-        looped(later_turn, request, toolbox, None if guard is None else screen)
+        looped(later_turn, request, toolbox, None if guard is None else screen, sees=sees)
         if toolbox is not None
         and isinstance(request, ChatCompletionRequest)
         and (request.hosted or request.approved)

@@ -120,6 +120,7 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
         facts.forced_tools is False or None,
         facts.structured_output is False or None,
         facts.json_object is False or None,
+        facts.web_search is False or None,
     )
     if not refused and not any(each is not None for each in matters):
         return None

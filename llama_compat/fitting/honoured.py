@@ -129,7 +129,7 @@ def honoured(
     if not generates:
         return translation, fitted
     request = cast(Translation, translation).requests[0]
-    if searching and not _by_vendor(provider, request, fitted):
+    if searching and not _by_vendor(provider, request, fitted, fit):
         settle(searching)
         _leave_out_hosted(body, kinds)
         translation = operation.parse(body, target.model)
@@ -149,12 +149,12 @@ def honoured(
             settle(fitted.refused)
             translation = operation.parse(body, target.model)
             request = cast(Translation, translation).requests[0]
-    fitted.changes |= _by_vendor(provider, request, fitted)
+    fitted.changes |= _by_vendor(provider, request, fitted, fit)
     return translation, fitted
 
 
 def _by_vendor(
-    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted
+    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted, fit: Fit | None
 ) -> dict[str, Any]:
     """What is different in `request` where the search of the web that it asks for is its vendor's.
 
@@ -165,7 +165,7 @@ def _by_vendor(
     if not isinstance(request, ChatCompletionRequest):
         return {}
     found = [tool for tool in request.hosted if isinstance(tool, WebSearchTool)]
-    if len(found) != 1:
+    if len(found) != 1 or (fit is not None and fit.facts.web_search is False):
         return {}
     if not provider.searches(found[0], structs.replace(request, **fitted.changes)):
         return {}
