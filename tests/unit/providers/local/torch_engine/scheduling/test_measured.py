@@ -1,6 +1,5 @@
 """What guesses cost that are computed, and who pays for that."""
 
-
 from __future__ import annotations
 
 import random
