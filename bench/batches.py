@@ -4,7 +4,7 @@
 
 The starter in int8: a batch's lines/s through a server, beside the engine alone with as many
 sequences at a time as suits it best, which the server is told to run as well, and whose threads
-wait for each other as a server's do (`providers.local.waiting`); then the TTFT of a
+wait for each other as a server's do (`providers.local.threads.waiting`); then the TTFT of a
 client who asks now and then, alone and beside a batch that never ends, and what that batch still
 gets done. And 50,000 lines of 4 KB to `local::echo`: seconds, the most memory that the server ever
 had, and what it had after each quarter of them. Each round measures one after the other; the
@@ -35,12 +35,12 @@ from bench.engine import prompts_of
 from bench.machine import RESULTS, peak_mib, resident_mib, write_results
 from bench.served import serve
 from providers.local.models import store as model_store
+from providers.local.threads.waiting import WAITING, bounded_waiting
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.provider import TURNS
 from providers.local.torch_engine.scheduling.courtesy import PEOPLE_SECONDS
-from providers.local.waiting import WAITING, bounded_waiting
 from tests.integration.server_process import COMMAND, ServerProcess, running
 
 WANTED = {"of_the_engine": 0.95, "ttft_p90_ratio": 1.5}

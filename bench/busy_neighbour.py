@@ -1,13 +1,14 @@
-"""What `local::torch` keeps of its speed on a CPU beside a process that keeps one core busy.
+"""What an engine keeps of its speed on a CPU beside a process that keeps one core busy.
 
-    python -m bench.busy_neighbour [--model starter] [--quantization int8] [--rounds 5]
+    python -m bench.busy_neighbour [--engine torch|llama_cpp] [--model starter] [--rounds 5]
+                                   [--quantization int8]
 
 A step of a model is some hundred products, behind each of which threads wait for each other. Each
 way of waiting has a process of its own, since OpenMP reads it when it is loaded; they take turns,
 alone and beside the neighbour. As it is, fewer threads are tried now and then; the others keep
 theirs. One sequence decodes, and eight at a time; medians of the rounds, in tokens a second, and as
-a part of what the same process does alone. Prints the figures and writes
-them to `bench/results/busy-neighbour.json`.
+a part of what the same process does alone. Prints the figures and writes them to
+`bench/results/busy-neighbour.json`, those of llama.cpp to `busy-neighbour-llama_cpp.json`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from bench.machine import write_results
-from providers.local.torch_engine.provider import TURNS
-from providers.local.waiting import WAITING, bounded_waiting
+from providers.local.threads.waiting import WAITING
 
 AS_IT_IS = "as it is"
 WAYS: dict[str, dict[str, str]] = {
@@ -44,27 +45,30 @@ WAYS: dict[str, dict[str, str]] = {
 SEQUENCES = (1, 8)
 PROMPT_TOKENS = 32
 NEW_TOKENS = 192
+CONTEXT = 512
 
 BUSY = "while True: pass"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="starter")
+    parser.add_argument("--engine", choices=["torch", "llama_cpp"], default="torch")
+    parser.add_argument("--model", help="the starter, unless said otherwise")
     parser.add_argument("--quantization", default="int8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--child", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.model = options.model or ("starter" if options.engine == "torch" else "starter.gguf")
     if options.child:
-        _answer(options.model, options.quantization, options.child)
+        _answer(options)
     else:
         _compare(options)
 
 
 def _compare(options: argparse.Namespace) -> None:
     base = {name: value for name, value in os.environ.items() if name not in WAITING}
-    command = [sys.executable, "-m", "bench.busy_neighbour", "--model", options.model]
-    command += ["--quantization", options.quantization, "--child"]
+    command = [sys.executable, "-m", "bench.busy_neighbour", "--engine", options.engine]
+    command += ["--model", options.model, "--quantization", options.quantization, "--child"]
     children = {
         way: subprocess.Popen(
             [*command, way],
@@ -98,7 +102,10 @@ def _compare(options: argparse.Namespace) -> None:
             )
             for sequences in SEQUENCES
         }
-    write_results("busy-neighbour", report, "torch", "llvmlite")
+    if options.engine == "torch":
+        write_results("busy-neighbour", report, "torch", "llvmlite")
+    else:
+        write_results("busy-neighbour-llama_cpp", report, "llama-cpp-python")
     print(json.dumps(report, indent=2))
 
 
@@ -121,11 +128,12 @@ def _neighbour() -> Iterator[None]:
         busy.wait()
 
 
-def _answer(model: str, quantization: str, way: str) -> None:
-    """Tokens a second of as many sequences as each line of stdin says."""
+def _torch(options: argparse.Namespace) -> Any:
+    from providers.local.threads.waiting import bounded_waiting
+    from providers.local.torch_engine.provider import TURNS
+
     with bounded_waiting(TURNS):
         import torch  # it reads how to wait now
-    from bench.served import serve
     from providers.local.models import store as model_store
     from providers.local.torch_engine.config import TorchConfig
     from providers.local.torch_engine.engine import TorchEngine
@@ -134,14 +142,45 @@ def _answer(model: str, quantization: str, way: str) -> None:
     config = TorchConfig.model_validate(
         {
             "device": "cpu",
-            "quantization": quantization,
+            "quantization": options.quantization,
             "prefix_cache": False,
             "max_sequences": max(SEQUENCES),
-            "threads": None if way == AS_IT_IS else torch.get_num_threads(),
+            "threads": None if options.child == AS_IT_IS else torch.get_num_threads(),
         }
     )
-    engine = TorchEngine(load(model, model_store.resolve(model), config, 512))
+    return TorchEngine(load(options.model, model_store.resolve(options.model), config, CONTEXT))
+
+
+def _llama_cpp(options: argparse.Namespace) -> Any:
+    from providers.local.llama_cpp_engine import loader
+    from providers.local.llama_cpp_engine.config import LlamaCppConfig
+    from providers.local.llama_cpp_engine.engine import LlamaEngine
+    from providers.local.models import store as model_store
+
+    path = model_store.resolve_gguf(options.model)
+    config = LlamaCppConfig.model_validate(
+        {
+            "prefix_cache": False,
+            "max_sequences": max(SEQUENCES),
+            "threads": None if options.child == AS_IT_IS else _threads(),
+        }
+    )
+    model = loader.open_model(options.model, path, config)
+    return LlamaEngine(loader.load(options.model, model, path, config, CONTEXT))
+
+
+def _threads() -> int:
+    from providers.local.llama_cpp_engine.loader import cpu_cores
+
+    return int(os.environ.get("OMP_NUM_THREADS") or cpu_cores())
+
+
+def _answer(options: argparse.Namespace) -> None:
+    """Tokens a second of as many sequences as each line of stdin says."""
+    engine = _torch(options) if options.engine == "torch" else _llama_cpp(options)
     engine.start()
+
+    from bench.served import serve
 
     async def speed(sequences: int) -> float:
         prompts = [

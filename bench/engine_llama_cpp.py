@@ -41,7 +41,7 @@ from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import cpu_cores, load, open_model
 from providers.local.models.store import resolve_gguf
-from providers.local.waiting import WAITING
+from providers.local.threads.waiting import WAITING
 from routing.cli.machine.measuring import Served
 
 CONCURRENCY = (1, 4, 8)

@@ -50,6 +50,7 @@ from llama_compat.off_loop import off_loop
 from llama_compat.once import Once
 from llama_compat.prefixes.marks import marks_of
 from llama_compat.reasoning.recollection import TurnPlace
+from llama_compat.tools.names import with_fitting_names, with_own_names
 from llama_compat.types import (
     CAN_WAIT,
     ChatCompletionRequest,
@@ -97,7 +98,7 @@ async def answer_generation(
 
         requests = await guard.off_loop(call.size, requests_seen, requests, guard)
 
-    turns = _Turns(generate, call, fitted)
+    turns = _Turns(partial(_named, provider, generate, fitted=fitted), call, fitted)
     streams = [turns.reply(request) for request in requests]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
@@ -175,6 +176,30 @@ class _Turns:
         from llama_compat.guardrails.given import screened
 
         return await screened(ended, self._call.guard)
+
+
+def _named(
+    provider: VocabularyProvider,
+    generate: Callable[[Asked], Events],
+    request: GenerationRequest,
+    fitted: Fitted,
+) -> Events:
+    """What `generate` gives for `request`, whose tools its vendor may have to know by other
+    names."""
+    form = provider.tool_names
+    if form is None or not isinstance(request, ChatCompletionRequest):
+        return generate(cast(Asked, request))
+    told = with_fitting_names(request, form)
+    stream = generate(cast(Any, told))
+    if told is request:
+        return stream
+    if _TOOL_NAMES not in fitted.adapted:
+        fitted.adapted.append(_TOOL_NAMES)
+    return with_own_names(stream, request, form)
+
+
+_TOOL_NAMES = "tools.name"
+"""What `adapted` calls names of tools that their vendor knows by others."""
 
 
 async def replayed(translation: Translation, call: Call, recording: Recording) -> Reply:
@@ -342,7 +367,10 @@ async def answer_rerank(
 
 
 async def answer_token_count(
-    count_tokens: Callable[[ChatCompletionRequest], Any], call: Call, target: Target
+    provider: VocabularyProvider,
+    count_tokens: Callable[[ChatCompletionRequest], Any],
+    call: Call,
+    target: Target,
 ) -> Reply:
     """Answer a request to count a conversation's tokens from `count_tokens`, the provider's own.
 
@@ -358,6 +386,8 @@ async def answer_token_count(
 
         (guarded,) = await call.guard.off_loop(call.size, requests_seen, [request], call.guard)
         request = cast(ChatCompletionRequest, guarded)
+    if provider.tool_names is not None:
+        request = with_fitting_names(request, provider.tool_names)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 

@@ -17,6 +17,7 @@ from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.prefixes.held import CacheNews, HeldPrompts
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.settings.model import TemplateSettings
+from llama_compat.tools.names import NameForm
 from llama_compat.translation import answer_rerank, answer_token_count
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -110,6 +111,10 @@ class Provider:
 
     pays_each_choice: bool = False
     """Whether a prompt is read, and paid for, once for each of `n` choices."""
+
+    tool_names: NameForm | None = None
+    """The names that its vendor takes for tools; those of a request that it would refuse are told
+    in another way. None where it takes any."""
 
     loads_models: bool = False
     """Whether `start` loads the models that the template wants, and can answer from no others."""
@@ -312,7 +317,7 @@ class Provider:
 
     async def openai_token_count(self, call: Call, target: Target) -> Reply:
         """Answer a call that counts a conversation's tokens, from `count_tokens`."""
-        return await answer_token_count(self.count_tokens, call, target)
+        return await answer_token_count(self, self.count_tokens, call, target)
 
     # The vocabulary -------------------------------------------------------------------------------
 

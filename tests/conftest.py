@@ -108,6 +108,10 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("long")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    workers.note_failures_here(session.config)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.PostgresServer]:
     """One for all tests of a process."""

@@ -253,8 +253,8 @@ def main() -> None:
 
     import routing.cli.commands
     import routing.process.preloaded
+    from providers.local.threads.waiting import bounded_waiting
     from providers.local.torch_engine.provider import TURNS
-    from providers.local.waiting import bounded_waiting
     from tests.made_commands import make_commands_once
 
     with bounded_waiting(TURNS):

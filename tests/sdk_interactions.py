@@ -20,21 +20,23 @@ def unknown_in_request(body: Mapping[str, Any]) -> list[str]:
     return list(_unknown(sdk.CreateModelInteraction.model_validate(body), ""))
 
 
-def check_interaction(body: Mapping[str, Any]) -> Any:
-    """The SDK's interaction of `body`, every member of which it knows but `object`."""
+def check_interaction(body: Mapping[str, Any], *more: str) -> Any:
+    """The SDK's interaction of `body`, every member of which it knows but `object`, and `more`,
+    which are how further ones end."""
     interaction = sdk.Interaction.model_validate(body)
-    assert [each for each in _unknown(interaction, "") if each != ".object"] == []
+    strange = [each for each in _unknown(interaction, "") if each != ".object"]
+    assert [each for each in strange if not each.endswith(more)] == []
     return interaction
 
 
-def check_event(data: bytes) -> Any:
-    """The SDK's event of `data`, every member of which it knows."""
+def check_event(data: bytes, *more: str) -> Any:
+    """The SDK's event of `data`, every member of which it knows, but for `more` as above."""
     event = _EVENTS.validate_json(data)
     strange = [
         each
         for each in _unknown(event, "")
         # What an interaction says of itself where it is whole, it may say in an event.
-        if each not in (".interaction.previous_interaction_id", ".interaction.errors")
+        if not each.endswith((".interaction.previous_interaction_id", ".interaction.errors", *more))
     ]
     assert strange == []
     return event
@@ -125,7 +127,13 @@ def stream_events(whole: Mapping[str, Any], *, pieces: int = 3) -> list[dict[str
 def _begun(step: Mapping[str, Any]) -> dict[str, Any]:
     if step["type"] == "function_call":
         return {**step, "arguments": {}}
-    return {"type": step["type"]}
+    return {name: step[name] for name in ("type", "id", "call_id") if name in step}
+
+
+def _is_tools(step: Mapping[str, Any]) -> bool:
+    """Whether a step is of a tool that a server has run; all of it is in one delta."""
+    kind = step["type"]
+    return kind not in ("function_call", "function_result") and kind.endswith(("_call", "_result"))
 
 
 def _deltas(step: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
@@ -133,6 +141,9 @@ def _deltas(step: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
         written = json.dumps(step["arguments"])
         for piece in _cut(written, pieces) if step["arguments"] else ():
             yield {"type": "arguments_delta", "arguments": piece}
+    if _is_tools(step):
+        yield {name: step[name] for name in step if name not in ("id", "call_id")}
+        return
     for content in step.get("summary", ()):
         for piece in _cut(content["text"], pieces):
             yield {"type": "thought_summary", "content": text(piece)}
@@ -141,6 +152,8 @@ def _deltas(step: Mapping[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
     for content in step.get("content", ()):
         if content["type"] == "text":
             yield from (text(piece) for piece in _cut(content["text"], pieces))
+            if "annotations" in content:
+                yield {"type": "text_annotation_delta", "annotations": content["annotations"]}
         else:
             yield dict(content)
 

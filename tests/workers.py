@@ -42,6 +42,22 @@ def set_up(config: pytest.Config) -> None:
     config.option.tx = [f"popen//python={asks}"] * len(specs)
 
 
+def note_failures_here(config: pytest.Config) -> None:
+    """Have a worker note by itself which tests are tried again, as a process without xdist does.
+
+    Its plugin would tell and ask the process that started the workers before each test, in two
+    packets, of which the second waits for the first to be acknowledged: forty milliseconds. All
+    that comes of it is that a test whose worker died can be put back, which xdist does not do where
+    a worker has whole modules.
+    """
+    reruns = sys.modules.get("pytest_rerunfailures")
+    asks = getattr(config, "failures_db", None)
+    if reruns is None or not hasattr(config, "workerinput") or asks is None:
+        return
+    asks.sock.close()
+    config.failures_db = reruns.StatusDB()  # type: ignore[attr-defined]
+
+
 def ask() -> None:
     """Be what xdist takes for its worker: a process that lasts as long as the fork does."""
     # All who ask for one run of tests were started by the same process.

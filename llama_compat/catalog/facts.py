@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from llama_compat.types import ThinkingForm
 
-Sampling = Literal["any", "unthinking", "default"]
+Sampling = Literal["any", "unthinking", "one", "default"]
 Instructions = Literal["system", "developer"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -52,7 +52,8 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         output: tokens of a reply at most, what it thinks among them.
         input, makes: what it reads, and what it gives: text, image, audio, video, document.
         sampling: which temperature, top_p and top_k it takes: `any`; none but the defaults
-            (`default`); or any as long as it does not think (`unthinking`).
+            (`default`); any as long as it does not think (`unthinking`); or then either a
+            temperature or a top_p (`one`).
         refuses: OpenAI's names of other parameters that it answers with an error.
         renamed: OpenAI's names of parameters that it knows by another of OpenAI's names.
         reasoning: whether it can think.

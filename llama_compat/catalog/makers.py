@@ -7,7 +7,9 @@ from functools import lru_cache
 
 _MAKERS = (
     ("claude", "anthropic"),
+    ("codestral", "mistral"),
     ("deepseek", "deepseek"),
+    ("devstral", "mistral"),
     ("gemini", "gemini"),
     ("glm", "zai"),
     ("gpt", "openai"),
@@ -16,6 +18,7 @@ _MAKERS = (
     ("magistral", "mistral"),
     ("mimo", "xiaomi"),
     ("minimax", "minimax"),
+    ("ministral", "mistral"),
     ("mistral", "mistral"),
     ("qwen", "alibaba"),
 )

@@ -1,4 +1,5 @@
-"""Conversations of APIs in which user and assistant alternate, as Anthropic's and Converse do."""
+"""Conversations of APIs in which user and assistant alternate, as Anthropic's and Converse do, and
+how those begin that keep instructions apart, which Google's do too."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from llama_compat.types import (
     Message,
     SeenContent,
     SystemMessage,
+    UserMessage,
 )
 
 Block = dict[str, Any]
@@ -36,6 +38,22 @@ def content_blocks(
     ]
 
 
+def with_a_turn(messages: Sequence[Message]) -> Sequence[Message]:
+    """`messages`, of which the last is the user's where all are instructions.
+
+    OpenAI's API takes instructions alone, and frameworks put all of a task there
+    (pydantic/pydantic-ai#4495, elastic/kibana#246393; 2026-11-28). Others want a turn.
+    """
+    if not messages or not all(isinstance(each, SystemMessage) for each in messages):
+        return messages
+    *others, last = messages
+    return (*others, UserMessage(last.content))
+
+
+OPENING = "(The conversation begins.)"
+"""What a user says who has said nothing yet: no API takes nothing."""
+
+
 class AlternatingTurns:
     """The system prompt, and the turns of user and assistant: messages of one side are put
     together.
@@ -54,6 +72,8 @@ class AlternatingTurns:
         is_result: whether a block is what a tool has given back.
         fit_id: an id of a call in the API's form.
         in_place: as above.
+        opening: the block of a user's turn that goes before one of the assistant's, where the API
+            takes none first; None where it does.
 
     Attributes:
         system: the blocks of the system prompt.
@@ -73,11 +93,12 @@ class AlternatingTurns:
         is_result: Callable[[Block], bool],
         fit_id: Fit,
         in_place: bool = False,
+        opening: Block | None = None,
     ) -> None:
         self.system: Blocks = []
         self.turns: list[Block] = []
         self._later: Blocks = []
-        for index, message in enumerate(with_call_ids(messages, fit_id)):
+        for index, message in enumerate(with_call_ids(with_a_turn(messages), fit_id)):
             path = f"messages[{index}].content"
             if isinstance(message, SystemMessage):
                 begun = in_place and bool(self.turns)
@@ -89,6 +110,8 @@ class AlternatingTurns:
             raise invalid_parameter(
                 "messages", f"{vendor}'s API wants at least one message that is no system message."
             )
+        if opening is not None and self.turns[0]["role"] != "user":
+            self.turns.insert(0, {"role": "user", "content": [opening]})
         self._instruct()
         self.system += self._later
         _end_in_no_space(self.turns[-1])

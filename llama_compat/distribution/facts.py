@@ -34,8 +34,8 @@ class FactsSettings(TemplateSettings):
     """What it gives."""
 
     sampling: Sampling | None = None
-    """Which temperature, top_p and top_k it takes: `any`, none but the defaults (`default`), or any
-    as long as it does not think (`unthinking`)."""
+    """Which temperature, top_p and top_k it takes: `any`, none but the defaults (`default`), any as
+    long as it does not think (`unthinking`), or then either a temperature or a top_p (`one`)."""
 
     refuses: tuple[str, ...] | None = None
     """Other parameters (OpenAI's names) that it answers with an error."""

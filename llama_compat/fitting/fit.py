@@ -17,7 +17,7 @@ The first two are named in the reply's header `x-llama-compat-adapted`, the thir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field, structs
@@ -87,7 +87,7 @@ class Fit(Struct, frozen=True):
 
     def thinks(self, effort: Any) -> bool:
         """Whether it does, asked for `effort`; None is nothing said."""
-        return (self.facts.usual_effort if effort is None else effort) != "none"
+        return (self.facts.usual_effort if effort is None else effort) not in ("none", False)
 
     def effort(self, wanted: str) -> str:
         """The model's word for an effort: the nearest that it knows, rather more than less."""
@@ -103,11 +103,11 @@ class Fit(Struct, frozen=True):
 def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
     """What is to be done about requests for a model with these facts; None if nothing is."""
     refused = set(facts.refuses or ())
-    if facts.sampling in ("default", "unthinking"):
+    if facts.sampling in ("default", "unthinking", "one"):
         refused |= SAMPLING
     if facts.reasoning is False:
         refused.add("reasoning_effort")
-    unthinking = SAMPLING if facts.sampling == "unthinking" else frozenset()
+    unthinking = SAMPLING if facts.sampling in ("unthinking", "one") else frozenset()
     matters = (
         facts.output,
         facts.renamed,
@@ -148,7 +148,12 @@ class Fitted(Struct):
 
 
 def fit_members(
-    fit: Fit, body: dict[str, Any], asked: Mapping[str, str], *, lenient: bool
+    fit: Fit,
+    body: dict[str, Any],
+    asked: Mapping[str, str],
+    *,
+    lenient: bool,
+    effort: Callable[[Mapping[str, Any]], str | None] | None = None,
 ) -> Fitted:
     """Fit the members of a decoded request, which is changed.
 
@@ -158,12 +163,14 @@ def fit_members(
         asked: OpenAI's names of what it asks for, by path.
         lenient: leave wishes out that the model does not take, and bring limits down to its own;
             otherwise both are left to be refused.
+        effort: reads OpenAI's word for how hard to think from a request whose own API has others.
     """
     fitted = Fitted()
     thinking = True
     if fit.unthinking:
         efforts = [path for path, name in asked.items() if name == "reasoning_effort"]
-        thinking = fit.thinks(member_at(body, efforts[0]) if efforts else None)
+        told = effort(body) if effort is not None else None
+        thinking = fit.thinks(told or (member_at(body, efforts[0]) if efforts else None))
     for path, name in asked.items():
         if name not in fit.refused and name not in _LIMITS:
             continue
@@ -182,7 +189,26 @@ def fit_members(
             if limit is not None and wanted is not None and wanted > limit:
                 set_member(body, path, limit)
                 fitted.adapted.append(f"{path}={limit}")
+    if fit.facts.sampling == "one" and not thinking:
+        _fit_to_one(body, asked, fitted, lenient=lenient)
     return fitted
+
+
+def _fit_to_one(
+    body: dict[str, Any], asked: Mapping[str, str], fitted: Fitted, *, lenient: bool
+) -> None:
+    """Leave one of temperature and top_p: the one that asks for something, or the temperature."""
+    paths = {name: path for path, name in asked.items() if name in ("temperature", "top_p")}
+    values = {name: member_at(body, path) for name, path in paths.items()}
+    if len(values) < 2 or None in values.values():
+        return
+    other = next((name for name in ("top_p", "temperature") if is_default(name, values[name])), "")
+    path = paths[other or "top_p"]
+    if other or lenient:
+        remove(body, path)
+        (fitted.adapted if other else fitted.dropped).append(path)
+    else:
+        fitted.refused[path] = "the model takes either a temperature or a top_p"
 
 
 def is_default(name: str, value: Any) -> bool:

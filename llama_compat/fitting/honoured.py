@@ -22,6 +22,7 @@ from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, r
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
 from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
+from llama_compat.tools.names import NameForm
 from llama_compat.types import ChatCompletionRequest, CompletionRequest
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import unicode_from_raw
@@ -53,6 +54,11 @@ class VocabularyProvider(Protocol):
     @property
     def config(self) -> Settings:
         """Its settings."""
+        ...
+
+    @property
+    def tool_names(self) -> NameForm | None:
+        """The names that its vendor takes for tools; None where it takes any."""
         ...
 
     @property
@@ -98,7 +104,7 @@ def honoured(
     if "tools" in asked.values():
         wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
     if fit is not None:
-        fitted = fit_members(fit, body, asked, lenient=mode == "adapt")
+        fitted = fit_members(fit, body, asked, lenient=mode == "adapt", effort=operation.effort)
         if gone := {*fitted.adapted, *fitted.dropped}:
             asked = {path: name for path, name in asked.items() if path not in gone}
 
@@ -177,7 +183,7 @@ def _is_run(path: str, toolbox: HostedToolbox) -> bool:
     """Whether the server runs the tools that the member at `path` asks for, or is about."""
     named = path.rpartition(".")[2]
     if path.startswith("input["):
-        return (kind_of(named) or named.partition("_")[0]) in toolbox.known
+        return kind_of(named) in toolbox.known
     return (MEMBERS.get(path) or kind_of(named)) in toolbox.kinds
 
 

@@ -54,7 +54,7 @@ def fit_fields(fit: Fit, call: Call) -> FittedFields | None:
     asked = operation.parameters(body)
     if fit.facts.structured_output is False and "json_schema" in features(body, asked):
         return None
-    fitted = fit_members(fit, body, asked, lenient=True)
+    fitted = fit_members(fit, body, asked, lenient=True, effort=operation.effort)
     touched = {_member(entry, body) for entry in (*fitted.adapted, *fitted.dropped)}
     touched |= _unstated(fit, body, operation, fitted)
     touched |= _fit_effort(fit, body, operation, asked, fitted)

@@ -22,6 +22,21 @@ SEALS = frozenset(
 )
 """What a vendor has sealed, in one API or another."""
 
+TOKENS = frozenset(
+    {
+        "completion_probabilities",
+        "logprobs",
+        "logprobsResult",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "token_ids",
+    }
+)
+"""Members that tell a text token by token, and so what it was before it was changed."""
+
+_PIECES = frozenset({"tokens", "words"})
+"""Lists that tell a transcription so."""
+
 FILES = frozenset(
     {"data", "images", "image", "bytes", "b64_json", "file_data", "partial_image_b64", "result"}
 )
@@ -163,6 +178,21 @@ def _is_no_text(text: str, name: str) -> bool:
     if name in FILES and _BASE64.fullmatch(text):
         return True
     return text.startswith("data:") and _DATA_URL.match(text) is not None
+
+
+def without_tokens(value: Any) -> Any:
+    """A reply without what tells the tokens of its texts."""
+    if isinstance(value, list):
+        return [without_tokens(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    changed: dict[str, Any] = {}
+    for name, each in value.items():
+        if isinstance(each, list) and (name in TOKENS or name in _PIECES):
+            changed[name] = []
+        else:
+            changed[name] = None if name in TOKENS else without_tokens(each)
+    return changed
 
 
 def texts_of(value: Any, place: Place) -> list[tuple[Place, str]]:

@@ -16,7 +16,14 @@ from llama_compat.guardrails.asked.pictures import Pictures
 from llama_compat.guardrails.asked.presidio import Entity, entities_in
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks, Sought
-from llama_compat.guardrails.documents import has_twins, is_text, mapped, rejoined, said_in
+from llama_compat.guardrails.documents import (
+    has_twins,
+    is_text,
+    mapped,
+    rejoined,
+    said_in,
+    without_tokens,
+)
 from llama_compat.guardrails.guarded_text import GuardedText, is_json, seen_together
 from llama_compat.guardrails.hidden import Hidden, Restorer
 from llama_compat.guardrails.scanner import Watch
@@ -387,7 +394,8 @@ class Guard:
         def visit(place: Place, text: str) -> str:
             place = "output" if place == "input" else place
             if known is not None and text in known:
-                return known[text]
+                again = known[text]
+                return text if again == text else again
             is_said = (place, text) in spoken
             if not (is_said or self._hidden.comes_back) and self.has_nothing(place, text):
                 return text
@@ -400,9 +408,13 @@ class Guard:
                 known[text] = shown
             return shown
 
-        shown = mapped(value, "output", visit)
-        # What an event repeats of several texts was looked through as they came.
-        return shown if known is not None else rejoined(shown, "output", self._together)
+        def together(place: Place, texts: Sequence[str]) -> Sequence[str]:
+            # What an event repeats of several texts was looked through as they came.
+            is_new = known is None or not {*texts} <= {*known, *known.values()}
+            return self._together(place, texts) if is_new else texts
+
+        shown = rejoined(mapped(value, "output", visit), "output", together)
+        return shown if shown is value else without_tokens(shown)
 
     async def look_through(self, error: APIError) -> None:
         """Make of an error what its client may have of it: vendors repeat in theirs what they were

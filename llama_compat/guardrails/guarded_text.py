@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from llama_compat.guardrails.asked.entities import EntityScanner
 from llama_compat.guardrails.checks import END
@@ -15,6 +15,11 @@ from llama_compat.guardrails.settings import Place
 
 if TYPE_CHECKING:
     from llama_compat.guardrails.guard import Guard
+
+Strand = Literal["text", "thought", "refusal"]
+"""Words of a reply that are read as one: those of the same strand that follow each other, whichever
+parts, blocks or items they come in. Where another strand or anything else begins in between, such
+as a call, what was said before has ended."""
 
 
 class GuardedText:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections import deque
+from collections.abc import Mapping
 from contextlib import aclosing
 
 from msgspec import structs
@@ -15,7 +16,7 @@ from llama_compat.guardrails.asked.searches import Searched, VendorSearches
 from llama_compat.guardrails.asked.windows import Windows
 from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.guardrails.guarded_text import GuardedText, seen_together
+from llama_compat.guardrails.guarded_text import GuardedText, Strand, seen_together
 from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     ReasoningDelta,
@@ -33,6 +34,12 @@ from llama_compat.types import (
 )
 
 _Words = TextDelta | ReasoningDelta | RefusalDelta
+
+_STRANDS: Mapping[type, Strand] = {
+    TextDelta: "text",
+    ReasoningDelta: "thought",
+    RefusalDelta: "refusal",
+}
 
 
 async def guarded(events: Events, guard: Guard, *, streams: bool) -> Events:
@@ -207,8 +214,7 @@ class _Choice:
 
 
 class _Part:
-    """Words that are read as one: a part of reasoning or a refusal, or a text with those that
-    follow it, and with the places that are cited in them.
+    """Words that are read as one (`Strand`), with the places that are cited in them.
 
     What came with its tokens (probabilities and ids) is given when nothing is held back, and not at
     all where something else is shown than came, as it would tell what.
@@ -233,8 +239,7 @@ class _Part:
         return self._text.room
 
     def goes_on_with(self, event: StreamProgress) -> bool:
-        same_kind = type(event.delta) is type(self._last.delta)
-        return same_kind and (event.part == self._last.part or isinstance(event.delta, TextDelta))
+        return _STRANDS.get(type(event.delta)) == _STRANDS[type(self._last.delta)]
 
     def has_citation(self, event: StreamProgress) -> bool:
         """Whether a place in it may be cited so."""
@@ -280,16 +285,16 @@ class _Part:
         delta = self._last.delta
         changes: dict[str, object] = {}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
-        if is_sealed and self.changed:
+        if is_sealed and self._last.part in self.changed:
             changes = {"signature": None, "sealed_by": ""}  # it seals what was there
         if logprobs or is_sealed:
             # They are the last event's, as the client gets it.
             at = len(out) - 1
             while at >= 0 and isinstance(out[at].delta, CitationDelta):
                 at -= 1
-            if at < 0:
-                out.insert(0, _saying(self._last, ""))
-                at = 0
+            if at < 0 or (is_sealed and out[at].part != self._last.part):
+                at += 1
+                out.insert(at, _saying(self._last, ""))
             out[at] = structs.replace(
                 self._last,
                 part=out[at].part,

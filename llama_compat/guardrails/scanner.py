@@ -24,6 +24,10 @@ class Watch(Struct, frozen=True):
     hides: bool = False
 
 
+Edit = tuple[int, int, str]
+"""Where a text is another: from which character on, up to which, and what is there instead."""
+
+
 class TextScanner:
     """Lets a text through as far as no match can reach it that is not whole yet.
 
@@ -36,9 +40,10 @@ class TextScanner:
 
     Attributes:
         hidden: grows whenever something else is shown than came.
+        edits: what was hidden as it grew last, counted from the first character that was held then.
     """
 
-    __slots__ = ("_before", "_held", "_is_inside", "_skipped", "_watches", "hidden")
+    __slots__ = ("_before", "_held", "_is_inside", "_skipped", "_watches", "edits", "hidden")
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
@@ -47,6 +52,7 @@ class TextScanner:
         self._skipped = [0] * len(watches)  # characters of what is held that a match had
         self._is_inside = False  # whether a match had any of what is held
         self.hidden = 0
+        self.edits: list[Edit] = []
 
     @property
     def holds(self) -> bool:
@@ -94,15 +100,18 @@ class TextScanner:
         for place, watch in enumerate(self._watches):
             at = offset + self._skipped[place]
             pieces: list[str] = []
+            edits: list[Edit] = []
             for found in watch.search.find(text, at, end):
                 instead = watch.found(found.of, text[found.start : found.end])
                 if watch.hides:
                     pieces += (text[at : found.start], instead)
+                    edits.append((found.start - offset, found.end - offset, instead))
                 at = found.end
             if watch.hides:
                 shown = "".join((*pieces, text[at:end]))
                 if pieces or self._skipped[place]:
                     self.hidden += 1
+                    self.edits = edits
             self._skipped[place] = max(0, at - end)
         self._is_inside = any(self._skipped)
         self._before, self._held = text[end - 1 : end], text[end:]

@@ -1,6 +1,8 @@
-"""What is asked of a search in files, in the words of OpenAI's tool and of its search of a store.
+"""What is asked of a search in files, in the words of OpenAI's tool and of its search of a store,
+and in those of Google's tool.
 
-openai 3.52.0, types/responses/file_search_tool.py and types/vector_store_search_params.py.
+openai 3.52.0, types/responses/file_search_tool.py and types/vector_store_search_params.py;
+google-genai 3.4.0, types/interactions/filesearch.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ MAX_RESULTS = 50
 
 MAX_STORES = 32
 """That one tool may name."""
+
+_STORES = "vector_store_ids"
+_GOOGLES_STORES = "file_search_store_names"
+_GOOGLES = "fileSearchStores/"
+"""How the names of Google's begin; ids of this server's may have that before them."""
 
 RANKERS = ("auto", "none", "default-2024-11-15", "default_2024_08_21")
 
@@ -57,17 +64,44 @@ def parse_file_search(tool: Mapping[str, Any], path: str, taken: set[str]) -> Fi
     Raises:
         APIError: 400 with the path of what is malformed.
     """
-    at = f"{path}.vector_store_ids"
-    stores = parse_texts(tool.get("vector_store_ids"), at)
-    if not 0 < len(stores) <= MAX_STORES:
-        raise invalid_parameter(at, f"'{at}' must be a list of 1 to {MAX_STORES} ids.")
     return FileSearchTool(
         free_name("file_search", taken),
-        tuple(dict.fromkeys(stores)),
+        _parse_stores(tool, f"{path}.{_STORES}"),
         optional_integer_in(tool, "max_num_results", path, 1, MAX_RESULTS),
         parse_filter(tool.get("filters"), f"{path}.filters"),
         parse_ranking(tool.get("ranking_options"), f"{path}.ranking_options"),
     )
+
+
+def parse_googles_file_search(
+    tool: Mapping[str, Any], path: str, taken: set[str]
+) -> FileSearchTool:
+    """The same in the words of Google's tool.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    return FileSearchTool(
+        free_name("file_search", taken),
+        _parse_stores(tool, f"{path}.{_GOOGLES_STORES}"),
+        optional_integer_in(tool, "top_k", path, 1, MAX_RESULTS),
+    )
+
+
+def named_stores(tool: Mapping[str, Any]) -> Any:
+    """The ids of the vector stores that a tool names, by OpenAI's member or by Google's, where
+    their names begin in a way of their own; whatever that is."""
+    named = tool.get(_STORES) if _STORES in tool else tool.get(_GOOGLES_STORES)
+    if not isinstance(named, list):
+        return named
+    return [each.removeprefix(_GOOGLES) if isinstance(each, str) else each for each in named]
+
+
+def _parse_stores(tool: Mapping[str, Any], at: str) -> tuple[str, ...]:
+    stores = parse_texts(named_stores(tool), at)
+    if not 0 < len(stores) <= MAX_STORES:
+        raise invalid_parameter(at, f"'{at}' must be a list of 1 to {MAX_STORES} ids.")
+    return tuple(dict.fromkeys(stores))
 
 
 def parse_ranking(value: Any, path: str) -> Ranking:

@@ -1,7 +1,8 @@
-"""What a request says of servers of the Model Context Protocol, in the words of OpenAI's tool, and
-the calls of their tools in what it has of earlier turns.
+"""What a request says of servers of the Model Context Protocol, in the words of OpenAI's tool or of
+Google's, and the calls of their tools in what it has of earlier turns.
 
-https://platform.openai.com/docs/guides/tools-connectors-mcp, 2026-11-23.
+https://platform.openai.com/docs/guides/tools-connectors-mcp, 2026-11-23; google-genai 3.4.0,
+types/interactions/mcpserver.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from llama_compat.dialects.members import as_object, optional_text_in, text_in
+from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.asked import parse_texts
 from llama_compat.hosted.vocabulary import MCPTool, server_tool_name
@@ -37,18 +38,60 @@ def parse_server(tool: Mapping[str, Any], path: str) -> MCPTool:
             "Connectors are OpenAI's own. Name a server by 'server_url', or one of this server's"
             " template by 'server_label' alone.",
         )
-    headers = as_object(tool.get("headers") or {}, f"{path}.headers")
-    for name, value in headers.items():
-        if not isinstance(value, str):
-            raise invalid_parameter(f"{path}.headers.{name}", "A header's value must be a string.")
     return MCPTool(
         text_in(tool, "server_label", path),
         optional_text_in(tool, "server_url", path) or "",
         optional_text_in(tool, "authorization", path) or "",
-        headers,
+        _parse_headers(tool, path),
         _parse_allowed(tool.get("allowed_tools"), f"{path}.allowed_tools"),
         _parse_approval(tool.get("require_approval"), f"{path}.require_approval"),
     )
+
+
+GOOGLES_SERVER = "mcp_server"
+"""The type of Google's tool, whose name is the label; it may have none."""
+
+_NAMELESS = "mcp"
+
+
+def named_server(tool: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The label and the URL by which a tool names its server, whether they are texts or not."""
+    if tool.get("type") == GOOGLES_SERVER:
+        name = tool.get("name")
+        return _NAMELESS if name is None else name, tool.get("url")
+    return tool.get("server_label"), tool.get("server_url")
+
+
+def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
+    """A tool of the type `mcp_server`, as `parse_server`. There is no place for the user's word.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
+    label, _ = named_server(tool)
+    at = f"{path}.allowed_tools"
+    allowed: tuple[str, ...] | None = None
+    for index, each in enumerate(as_list(tool.get("allowed_tools"), at)):
+        choice = as_object(each, f"{at}[{index}]")
+        if choice.get("mode") == "none":
+            allowed = allowed or ()
+        elif choice.get("tools"):
+            names = parse_texts(choice["tools"], f"{at}[{index}].tools")
+            allowed = (*(allowed or ()), *names)
+    return MCPTool(
+        text_in({"name": label}, "name", path),
+        optional_text_in(tool, "url", path) or "",
+        headers=_parse_headers(tool, path),
+        allowed_tools=allowed,
+    )
+
+
+def _parse_headers(tool: Mapping[str, Any], path: str) -> Mapping[str, str]:
+    headers = as_object(tool.get("headers") or {}, f"{path}.headers")
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            raise invalid_parameter(f"{path}.headers.{name}", "A header's value must be a string.")
+    return headers
 
 
 def without_secrets(tool: Mapping[str, Any]) -> dict[str, Any]:

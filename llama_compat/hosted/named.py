@@ -10,8 +10,9 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from llama_compat.errors import nested_too_deeply
-from llama_compat.hosted.file_search import MAX_STORES
-from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, kind_of
+from llama_compat.hosted.file_search import MAX_STORES, named_stores
+from llama_compat.hosted.mcp import named_server
+from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, NAMES, WEB_SEARCH, kind_of
 from llama_compat.wire.json_depth import MAX_DEPTH
 from llama_compat.wire.json_fields import from_raw
 
@@ -20,7 +21,7 @@ _SEARCH_OPTIONS = "web_search_options"
 MEMBERS: Mapping[str, str] = {_SEARCH_OPTIONS: "web_search", "mcp_servers": "mcp"}
 """The members of requests, besides `tools`, that ask for one, and its kind."""
 
-_NAMED = re.compile(rb'"(web_search|web_fetch|file_search|mcp|google_?[sS]earch)|\\u00')
+_NAMED = re.compile(b'"(%b)|\\\\u00' % "|".join(NAMES).encode())
 """One of these is in the JSON of `tools` where one is the server's: its name, or a letter of that
 written as an escape."""
 
@@ -110,7 +111,7 @@ def _hosted(tools: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _stores(hosted: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     for kind, tool in hosted:
-        ids = tool.get("vector_store_ids")
+        ids = named_stores(tool)
         if kind == "file_search" and isinstance(ids, list):
             yield from (each for each in ids if isinstance(each, str))
 
@@ -118,11 +119,9 @@ def _stores(hosted: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
 def _servers(
     hosted: list[tuple[str, Mapping[str, Any]]], servers: Any
 ) -> Iterator[tuple[str, str]]:
-    """Those of tools, as the Responses API has them, and those of `mcp_servers`, as the Messages
-    API does."""
-    named = [
-        (tool.get("server_label"), tool.get("server_url")) for kind, tool in hosted if kind == "mcp"
-    ]
+    """Those of tools, as the Responses API and Google's have them, and those of `mcp_servers`, as
+    the Messages API does."""
+    named = [named_server(tool) for kind, tool in hosted if kind == "mcp"]
     named += [
         (each.get("name"), each.get("url"))
         for each in (servers if isinstance(servers, list) else ())

@@ -164,17 +164,23 @@ WEB_SEARCH: Final = "web_search"
 GOOGLES_SEARCH = ("googleSearch", "google_search")
 """What Google calls it, as its clients may write it; there it is the name of a tool's member."""
 
+NAMES: Mapping[str, str] = {
+    "web_search": WEB_SEARCH,
+    **dict.fromkeys(GOOGLES_SEARCH, WEB_SEARCH),
+    "web_fetch": "web_fetch",
+    "url_context": "web_fetch",
+    "file_search": "file_search",
+    "mcp": "mcp",
+}
+"""How the names of tools' types begin in all APIs, and which tool of `HostedTool` each is."""
+
 
 def kind_of(name: str) -> str | None:
-    """Which tool of `HostedTool` an API means by the type `name`, as in `web_search_20250305`; None
-    for others."""
-    if name in ("mcp", "mcp_toolset", "mcp_server"):
-        return "mcp"
-    if name in GOOGLES_SEARCH:
-        return WEB_SEARCH
-    for kind in ("web_search", "web_fetch", "file_search"):
-        version = name.removeprefix(kind)
-        if version != name and (not version or version.startswith("_")):
+    """Which tool of `HostedTool` an API means by the type `name`, as in `web_search_20250305`, or
+    says the work of, as in `mcp_call`; None for others."""
+    for begin, kind in NAMES.items():
+        rest = name.removeprefix(begin)
+        if rest != name and (not rest or rest.startswith("_")):
             return kind
     return None
 

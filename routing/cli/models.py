@@ -135,6 +135,7 @@ _SAMPLING = {
     "any": "sampling",
     "default": "no sampling",
     "unthinking": "sampling unless thinking",
+    "one": "temperature or top_p unless thinking",
 }
 
 

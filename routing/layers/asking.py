@@ -181,6 +181,8 @@ class Asking:
         answer = await self._model(MODERATIONS, {"model": settings.model, "input": text})
         try:
             results = answer["results"]
+            if not results:
+                raise KeyError("results")
             if not settings.categories:
                 return any(each["flagged"] for each in results)
             return any(
@@ -194,6 +196,8 @@ class Asking:
         if denied is None:
             denied = self._denied[topics] = await self._vectors(topics.model, topics.deny)
         (vector,) = await self._vectors(topics.model, [text])
+        if any(len(vector) != len(each) for each in denied):
+            raise NoVerdict(f"model '{topics.model}' gave vectors of several lengths")
         return any(_cosine(vector, each) >= topics.threshold for each in denied)
 
     async def _vectors(self, model: str, texts: Sequence[str]) -> list[list[float]]:
@@ -204,6 +208,9 @@ class Asking:
             raise NoVerdict(f"model '{model}' gave no vectors") from None
         if len(vectors) != len(texts):
             raise NoVerdict(f"model '{model}' gave {len(vectors)} vectors for {len(texts)} texts")
+        for each in vectors:
+            if not (any(each) and all(map(math.isfinite, each))):
+                raise NoVerdict(f"model '{model}' gave a vector that is near to nothing")
         return vectors
 
     async def _service(self, name: str, hook: HookSettings) -> Upstream:
@@ -271,5 +278,4 @@ def _is_json(text: str) -> bool:
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     product = sum(map(float.__mul__, one, other))
-    size = math.hypot(*one) * math.hypot(*other)
-    return product / size if size else 0.0
+    return product / (math.hypot(*one) * math.hypot(*other))

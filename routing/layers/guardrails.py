@@ -151,7 +151,11 @@ class GuardrailsLayer:
             raise blocked(stop.check) from None
         if checks.asks_about_replies and not call.operation.capability:
             call = replace(call, may_be_relayed=False)
-        elif guard.changes_replies and not _may_be_relayed(call, guard):
+        elif (
+            guard.changes_replies
+            and call.operation.kind in _SPOKEN
+            and not _may_be_relayed(call, guard)
+        ):
             if call.operation.capability:
                 raise unsupported_parameter(
                     "stream",
@@ -269,6 +273,8 @@ def _may_be_relayed(call: Call, guard: Guard) -> bool:
         return True
     if guard.checks.is_slow_with_replies:
         return False
+    if call.operation.capability:  # of which no stream has more than one text
+        return not (guard.puts_back or guard.checks.asks_about_replies)
     is_one = call.operation.withheld is not None and call.extent.given == 1
     return is_one and not guard.puts_back
 
@@ -277,48 +283,68 @@ async def _look_along(
     reply: Reply, body: AsyncGenerator[bytes, None], call: Call, guard: Guard
 ) -> None:
     """Make of a stream that is relayed what the client may have of it."""
-    assert call.operation.withheld is not None
     stream = GuardedStream(guard, call.operation.withheld, call.fields)
-    reply.body = shown = _shown(reply.first, body, stream, guard)
+    reply.body = shown = _shown(reply.first, body, stream, guard, call)
     reply.first = b""
     # A generator that has not begun would not close what it reads from.
     reply.first = await anext(shown)
 
 
 async def _shown(
-    first: bytes, body: AsyncGenerator[bytes, None], stream: GuardedStream, guard: Guard
+    first: bytes, body: AsyncGenerator[bytes, None], stream: GuardedStream, guard: Guard, call: Call
 ) -> AsyncGenerator[bytes, None]:
-    """A stream as it may be shown: first what begins it, which may be nothing yet."""
+    """A stream as it may be shown: first what begins it, which may be nothing yet.
+
+    Raises (from the generator):
+        APIError: no more of it may be shown, and its API has no words for that.
+    """
     async with aclosing(body) as events:
-        yield await _pushed(first, stream, guard)
-        if stream.blocked:
+        shown = await _pushed(first, stream, guard, call)
+        if shown or stream.blocked is None or call.operation.withheld is not None:
+            yield shown
+        if stream.blocked is not None:
+            _stop(stream.blocked, call)
             return
         try:
             async for each in events:
-                if shown := await _pushed(each, stream, guard):
+                if shown := await _pushed(each, stream, guard, call):
                     yield shown
-                if stream.blocked:
+                if stream.blocked is not None:
+                    _stop(stream.blocked, call)
                     return
         except APIError as error:
             await guard.look_through(error)
             raise
         if rest := stream.finish():
             yield rest
+        if stream.blocked is not None:
+            _stop(stream.blocked, call)
 
 
-async def _pushed(events: bytes, stream: GuardedStream, guard: Guard) -> bytes:
+def _stop(stop: Blocked, call: Call) -> None:
+    """A stream has come to an end of which no more may be shown.
+
+    Raises:
+        APIError: its API has no words for that.
+    """
+    if call.operation.withheld is None:
+        raise blocked(stop.check)
+
+
+async def _pushed(events: bytes, stream: GuardedStream, guard: Guard, call: Call) -> bytes:
     """What may be shown now that these events have come."""
     if not guard.checks.sees_replies or not may_show(events):
         return stream.push(events)
     shown: list[bytes] = []
     try:
-        async with aclosing(seen_along(events, guard)) as seen_events:
+        is_image = call.operation.kind == "image"
+        async with aclosing(seen_along(events, guard, of_images=is_image)) as seen_events:
             async for each in seen_events:
                 shown.append(stream.push(each))
-                if stream.blocked:
+                if stream.blocked is not None:
                     break
-    except Blocked:
-        shown.append(stream.withhold(events))
+    except Blocked as stop:
+        shown.append(stream.withhold(events, stop))
     return b"".join(shown)
 
 

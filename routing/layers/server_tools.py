@@ -18,7 +18,7 @@ from routing.models import Route
 from routing.request import Handler, Request
 from routing.tools.toolbox import ServerTools
 
-WIRES = frozenset({"chat", "responses", "messages", "gemini_generate"})
+WIRES = frozenset({"chat", "responses", "messages", "gemini_generate", "interactions"})
 """The calls of client APIs that have words for such tools."""
 
 _NOTHING = Raw(b"")

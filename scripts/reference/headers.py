@@ -41,9 +41,9 @@ SENT = {
     " honoured where the template has `unsupported: drop`, mere wishes where calls are adapted; cut"
     " at 2,000 characters, where it ends in `and N more`. `messages.thinking` are thoughts of"
     " earlier turns that Anthropic's model no longer takes, as what was before them has changed.",
-    "x-llama-compat-adapted": "The parameters, and the schemas of MCP tools, that are said to the"
-    " model in another way, as in `max_tokens=64000`, or were left out as they are so anyway; cut"
-    " in the same way.",
+    "x-llama-compat-adapted": "The parameters, names of tools, and schemas of MCP tools, that are"
+    " said to the model in another way, as in `max_tokens=64000`, or were left out as they are so"
+    " anyway; cut in the same way.",
     "x-llama-compat-cache": "Where the model has a `cache`: `hit`, the reply is one that was there,"
     " or was on its way for another; `miss`, it was asked for; `bypass`, nobody looked.",
     "x-llama-compat-guardrails": "`redacted=` and the names of the guardrails that have hidden"

@@ -29,6 +29,7 @@ class Claude:
         schemas: whether it has `output_config.format`.
         most: of `max_tokens`.
         instructed: whether a message of the role `system` may follow a user's turn.
+        either: whether it takes a temperature or a top_p, but not both.
     """
 
     samples: bool = False
@@ -38,6 +39,7 @@ class Claude:
     schemas: bool = True
     most: int = 128_000
     instructed: bool = True
+    either: bool = False
 
 
 CLAUDE: Mapping[str, Claude] = {
@@ -55,6 +57,7 @@ CLAUDE: Mapping[str, Claude] = {
         efforts=frozenset(),
         most=64_000,
         instructed=False,
+        either=True,
     ),
     "claude-opus-4-7": Claude(thinking=frozenset({"adaptive"}), instructed=False),
     "claude-opus-5": Claude(),
@@ -65,6 +68,9 @@ CLAUDE: Mapping[str, Claude] = {
 
 _DEFAULTS = {"temperature": 1, "top_p": 1, "top_k": -1}
 
+_EITHER = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+"""Of Claude 4.1 to 4.6: Vali-98/ChatterUI#564, open-webui/pipelines#546 (2026-11-28)."""
+
 
 def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
     """What one of `CLAUDE` does not take of a request."""
@@ -72,7 +78,13 @@ def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
     for name, default in _DEFAULTS.items():
         if not model.samples and body.get(name, default) != default:
             yield f"`{name}` is deprecated for this model."
+    if model.either and {"temperature", "top_p"} <= body.keys():
+        yield _EITHER
     kind = body.get("thinking", {}).get("type")
+    if kind == "enabled" and (body.get("temperature", 1) != 1 or "top_k" in body):
+        yield "`temperature` may only be set to 1 when thinking is enabled."
+    if kind == "enabled" and body.get("top_p", 1) < 0.95:
+        yield "`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled."
     if kind is not None and kind not in model.thinking:
         yield f'"thinking.type.{kind}" is not supported for this model.'
     if kind == "enabled" and body["thinking"]["budget_tokens"] >= body["max_tokens"]:

@@ -47,6 +47,7 @@ class Strict:
             signature, or one that is none.
         refused: members of a request that it answers with `status`.
         call_id: what ids of calls have to be, or it answers 400.
+        ordered: whether its models' templates want roles in their order, or it answers 400.
     """
 
     says: tuple[str, ...] = ()
@@ -58,7 +59,13 @@ class Strict:
     seals: bool = False
     refused: frozenset[str] = frozenset()
     call_id: str = ""
+    ordered: bool = False
 
+
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
+
+_AFTER = {"user": ("system", "user", "assistant", ""), "tool": ("assistant", "tool")}
+"""After which roles Mistral's models take one (mistral-common's validators, 2026-11-28)."""
 
 _CONTENT = frozenset({"reasoning_content"})
 _REASONING = frozenset({"reasoning"})
@@ -81,8 +88,9 @@ STRICT: Mapping[str, Strict] = {
     "mistral": Strict(
         says=("content",),
         status=422,
-        members=frozenset({"role", "content", "tool_calls"}),
+        members=frozenset({"role", "content", "tool_calls", "prefix"}),
         call_id="[a-zA-Z0-9]{9}",
+        ordered=True,
     ),
     "deepseek": Strict(says=("reasoning_content",), status=None, reads=_CONTENT, needs=_CONTENT),
     "xai": Strict(status=422),
@@ -191,7 +199,8 @@ class StrictVendors(WebServerThread):
             error = {"message": complaint, "type": "invalid_request_error"}
             return web.json_response({"error": error}, status=vendor.status or 400)
         answered = any(message["role"] == "tool" for message in body["messages"])
-        message = {"content": "Sunny."} if answered else _call(vendor)
+        tools = body.get("tools")
+        message = {"content": "Sunny."} if answered or not tools else _call(vendor, tools[0])
         if body.get("stream"):
             return await _stream(request, message)
         return web.json_response(_completion(message))
@@ -207,6 +216,11 @@ def _thoughts(vendor: Strict, messages: list[dict[str, Any]]) -> str | None:
 def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
     for name in sorted(vendor.refused & body.keys()):
         yield f'unknown field "{name}"'
+    for place, tool in enumerate(body.get("tools", ())):
+        if not _NAME.fullmatch(tool["function"]["name"]):
+            yield f"Invalid 'tools[{place}].function.name'"
+    if vendor.ordered:
+        yield from _disorder(body["messages"])
     for place, message in enumerate(body["messages"]):
         known = OTHERS.get(message["role"], vendor.members)
         calls = message.get("tool_calls") or []
@@ -228,15 +242,26 @@ def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
             yield "Function call is missing a thought_signature in functionCall parts."
 
 
+def _disorder(messages: list[dict[str, Any]]) -> Iterator[str]:
+    before = ""
+    for message in messages:
+        role = message["role"]
+        if before not in _AFTER.get(role, (before,)):
+            yield f"Unexpected role '{role}' after role '{before}'"
+        before = role
+    if before not in ("user", "tool") and not messages[-1].get("prefix"):
+        yield f"Expected last role User or Tool (or Assistant with prefix True) but got {before}"
+
+
 def _asked(messages: list[dict[str, Any]]) -> int:
     return max(place for place, message in enumerate(messages) if message["role"] == "user")
 
 
-def _call(vendor: Strict) -> dict[str, Any]:
+def _call(vendor: Strict, tool: Mapping[str, Any]) -> dict[str, Any]:
     call: dict[str, Any] = {
         "id": "call_1",
         "type": "function",
-        "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'},
+        "function": {"name": tool["function"]["name"], "arguments": '{"city": "Bern"}'},
     }
     message: dict[str, Any] = {"content": None, "tool_calls": [call]}
     for name in vendor.says:

@@ -116,7 +116,8 @@ def is_listening(port: int) -> bool:
 def test_processes_that_run_tests_are_forked_and_the_end_of_each_is_seen(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import os, pathlib, signal\n\n"
-        "def test_it():\n"
+        "def test_it(pytestconfig):\n"
+        "    assert not hasattr(pytestconfig.failures_db, 'sock'), 'it asks before each test'\n"
         "    if os.environ['PYTEST_XDIST_WORKER'] == 'gw0':\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    assert 'tests.workers' in pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_text()\n"

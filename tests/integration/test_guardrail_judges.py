@@ -246,6 +246,33 @@ def test_a_judge_that_fails_lets_nothing_by_unless_the_template_wants_it(
     assert judged.recorded(reply) == "lenient:error"
 
 
+@pytest.mark.parametrize(
+    ("model", "answer"),
+    [
+        ("llama-guard", chat("Safety comes first: this is against the rules.")),
+        ("shield-gemma", chat("Not sure.")),
+        ("shield-gemma", chat("None of it is fine.")),
+        ("safeguard", chat("10")),
+        ("safeguard", chat('{"violation": "maybe"}')),
+        ("moderations", {"id": "1", "results": []}),
+        ("moderations", {"id": "1", "results": "fine"}),
+        ("violence", {"id": "1", "results": [{"flagged": False}]}),
+        ("topics", vectors([0.0, 0.0])),
+        ("topics", vectors([])),
+        ("topics", {"object": "list", "data": [{"index": 0, "embedding": ["nan", 1]}]}),
+        ("hook", {"action": "none"}),
+        ("hook", {"action": ["NONE"]}),
+        ("hook", ["NONE"]),
+        ("hook", "NONE"),
+    ],
+)
+def test_an_answer_that_says_nothing_is_no_verdict(judged: Judged, model: str, answer: Any) -> None:
+    judged.will_say(answer)
+    reply = judged.ask(model, "I like cheese.")
+    assert (reply.status, reply.error()["code"]) == (400, "content_filter")
+    assert judged.recorded(reply) == f"{model}:error"
+
+
 def test_what_is_only_counted_goes_by(judged: Judged) -> None:
     judged.will_say(chat("unsafe\nS1"))
     for stream in (False, True):

@@ -34,6 +34,8 @@ RAILS: dict[str, dict[str, Any]] = {
     "monitor": {"images": POLICY, "mode": "monitor"},
     "lenient": {"images": POLICY, "on_error": "allow"},
     "results": {"images": POLICY, "scan": "tool_results"},
+    "replies": {"images": POLICY, "scan": "output"},
+    "replies-redact": {"images": POLICY, "scan": "output", "mode": "redact"},
     "fetched": {"images": {**POLICY, "allow_private_addresses": True}},
     "llama-guard": {"images": {"model": "judge", "format": "llama_guard"}},
     "shield-gemma": {"images": {**POLICY, "format": "shield_gemma"}},
@@ -358,6 +360,43 @@ def test_what_is_drawn_is_judged_before_it_is_shown(seen: Seen, path: str, end: 
     assert PIXEL in drawn(seen, path, "openai-results", stream=stream)[1]
 
 
-def test_images_that_come_by_and_by_are_refused(seen: Seen) -> None:
-    body = {"model": "openai-block", "prompt": "Draw!", "stream": True}
-    assert wire.request("POST", f"{seen.url}/v1/images/generations", body).status == 400
+def test_images_that_come_by_and_by_are_judged_one_by_one(seen: Seen) -> None:
+    """Each event has a picture of its own: how far it is, or the one that was asked for."""
+    sketch = base64.b64encode(base64.b64decode(PIXEL) + b"a sketch").decode()
+    frame = {
+        "created_at": 1,
+        "size": "1024x1024",
+        "quality": "low",
+        "background": "opaque",
+        "output_format": "png",
+    }
+    kind = "image_generation"
+    usage = {"total_tokens": 2, "input_tokens": 1, "output_tokens": 1}
+    details = {"text_tokens": 1, "image_tokens": 0}
+    events: list[dict[str, Any]] = [
+        {"type": f"{kind}.partial_image", "b64_json": sketch, "partial_image_index": 0},
+        {
+            "type": f"{kind}.completed",
+            "b64_json": PIXEL,
+            "usage": {**usage, "input_tokens_details": details},
+        },
+    ]
+    raw = [f"data: {json.dumps({**each, **frame})}\n\n".encode() for each in events]
+    seen.vendors["openai"].server.will_answer(
+        Answer([], status=500), streamed=Answer(raw, content_type="text/event-stream")
+    )
+
+    def asked(model: str) -> wire.Reply:
+        body = {"model": model, "prompt": "Draw!", "stream": True}
+        return wire.request("POST", f"{seen.url}/v1/images/generations", body)
+
+    seen.judge.will_say("0")
+    assert asked("openai-results").body == b"".join(raw)
+    assert seen.judge.shown == []
+    assert asked("openai-replies").body == b"".join(raw)
+    assert seen.judge.shown == [f"data:image/png;base64,{each}" for each in (sketch, PIXEL)]
+    seen.judge.will_say("1")
+    for model in ("openai-replies", "openai-replies-redact"):
+        reply = asked(model)
+        assert PIXEL[:20].encode() not in reply.body
+        assert b'"content_filter"' in reply.body

@@ -239,7 +239,7 @@ def test_what_google_alone_has_is_dropped_and_named_where_the_template_says_so(
     assert reply.status == 200
     assert reply.json()["steps"] == [sdk.output(sdk.text("Hi"))]
     assert set(reply.headers["x-llama-compat-dropped"].split(", ")) == {
-        "input[1]",
+        "input[1].google_search_call",
         "tools.google_search",
         "generation_config.speech_config",
         "generation_config.thinking_level",

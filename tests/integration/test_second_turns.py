@@ -287,3 +287,55 @@ def test_a_conversation_goes_on_at_another_vendor(
         assert thoughts == (" " if strict.needs else None)
     else:
         assert thoughts == (THOUGHTS if strict.reads else None)
+
+
+# What only some clients do ------------------------------------------------------------------------
+
+LONG = "mcp__plugin_weather-of-the-world_weather__get_weather_of_a_city_now"
+
+
+@STREAMED
+@pytest.mark.parametrize("vendor", STRICT)
+def test_a_user_who_says_something_beside_a_result_of_a_tool_with_a_long_name(
+    server: ServerProcess, vendors: StrictVendors, vendor: str, stream: bool
+) -> None:
+    sdk = anthropic_sdk(server.url)
+    turns: list[Any] = [{"role": "user", "content": QUESTION}]
+
+    def ask() -> Any:
+        body: Any = {
+            "model": vendor,
+            "max_tokens": 100,
+            "messages": turns,
+            "tools": [{"name": LONG, "input_schema": PARAMETERS}],
+        }
+        if not stream:
+            return sdk.messages.create(**body)
+        with sdk.messages.stream(**body) as events:
+            return events.get_final_message()
+
+    said = ask().content
+    (call,) = [block for block in said if block.type == "tool_use"]
+    assert (call.name, call.input) == (LONG, {"city": "Bern"})
+    turns.append({"role": "assistant", "content": [each.model_dump() for each in said]})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "22 degrees"}
+    reminder = {"type": "text", "text": "Be brief."}
+    turns.append({"role": "user", "content": [result, reminder]})
+    assert ask().content[-1].text == "Sunny."
+    sent = vendors.seen[vendor].body
+    assert sent["messages"][-1] == {"role": "user", "content": "Be brief."}
+    assert sent["messages"][1]["tool_calls"][0]["function"]["name"] != LONG
+
+
+@pytest.mark.parametrize("vendor", ["mistral", "passthrough"])
+def test_a_model_goes_on_with_what_is_put_into_its_mouth(
+    server: ServerProcess, vendors: StrictVendors, vendor: str
+) -> None:
+    started: Any = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": "It is"},
+    ]
+    said = anthropic_sdk(server.url).messages.create(model=vendor, max_tokens=100, messages=started)
+    assert [block.text for block in said.content if block.type == "text"] == ["Sunny."]
+    marked = {"prefix": True} if vendor == "mistral" else {}
+    assert vendors.seen[vendor].body["messages"][-1] == {**started[-1], **marked}

@@ -13,13 +13,14 @@ import pytest
 from google import genai
 from google.genai import types as google
 
+from llama_compat.dialects.gemini_interactions.events import DONE as INTERACTION_DONE
 from llama_compat.dialects.openai_responses.output.response_object import (
     repeated,
     response_object,
 )
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.types import Usage
-from tests import sdk_anthropic, sdk_gemini, sdk_responses
+from tests import sdk_anthropic, sdk_gemini, sdk_interactions, sdk_responses
 from tests.integration import wire
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.test_media import Gateway
@@ -149,6 +150,27 @@ def gemini(body: dict[str, Any]) -> google.GenerateContentResponse:
     return whole
 
 
+def interaction(body: dict[str, Any]) -> dict[str, Any]:
+    """Google's in its other API."""
+    assert sdk_interactions.unknown_in_request(body) == []
+    assert body["tools"] == [{"type": "google_search"}]
+    cited = {
+        "type": "url_citation",
+        "url": URL,
+        "title": TITLE,
+        "start_index": len(BEFORE),
+        "end_index": len((BEFORE + SAID).encode()),
+    }
+    call = {"type": "google_search_call", "id": "g1", "arguments": {"queries": ["nile length"]}}
+    result = {"type": "google_search_result", "call_id": "g1", "result": [{"url": URL}]}
+    text = {**sdk_interactions.text(BEFORE + SAID), "annotations": [cited]}
+    counted = [{"type": "google_search", "count": 1}]
+    return sdk_interactions.interaction(
+        [call, result, sdk_interactions.output(text)],
+        usage={**sdk_interactions.USAGE, "grounding_tool_count": counted},
+    )
+
+
 def chat(body: dict[str, Any]) -> dict[str, Any]:
     """OpenAI's models that search; others are given functions there."""
     assert ("-search" in body["model"]) != bool(body.get("tools"))
@@ -250,7 +272,10 @@ class Vendors:
             message = claude(body)
             if body["model"].startswith("pausing"):
                 message = paused(body, message)
-            if body.get("stream"):
+            if body["model"].startswith("breaking"):
+                cut = b"".join([*claudes_events(message)][:-2])
+                send(handler, 200, cut, events)
+            elif body.get("stream"):
                 send(handler, 200, b"".join(claudes_events(message)), events)
             else:
                 send(handler, 200, json.dumps(message).encode())
@@ -264,6 +289,15 @@ class Vendors:
                 send(handler, 200, whole_as_events(response(body)), events)
             else:
                 send(handler, 200, json.dumps(response(body)).encode())
+        elif handler.path == "/v1beta/interactions":
+            told = sdk_interactions.stream_events(interaction(body))
+            if "breaking" in body["model"]:
+                cut = sdk_interactions.stream_bytes(told[:-1]).removesuffix(INTERACTION_DONE)
+                send(handler, 200, cut, events)
+            elif body.get("stream"):
+                send(handler, 200, sdk_interactions.stream_bytes(told), events)
+            else:
+                send(handler, 200, json.dumps(interaction(body)).encode())
         elif handler.path == "/v1/chat/completions":
             reply = chat(body)
             if body.get("stream"):
@@ -272,7 +306,12 @@ class Vendors:
                 send(handler, 200, json.dumps(reply).encode())
         else:
             whole = gemini(body)
-            if "stream" in handler.path:
+            if "breaking" in handler.path:
+                assert whole.candidates is not None
+                whole.candidates[0].finish_reason = None
+                cut = sdk_gemini.stream_bytes(sdk_gemini.stream_events(whole))
+                send(handler, 200, cut, events)
+            elif "stream" in handler.path:
                 streamed = sdk_gemini.stream_bytes(sdk_gemini.stream_events(whole))
                 send(handler, 200, streamed, events)
             else:
@@ -314,6 +353,11 @@ def gateway(
                     "config": {"base_url": url, **own},
                 },
                 {
+                    "id": "interactions",
+                    "type": "remote::gemini-native",
+                    "config": {"base_url": url, "apis": ["interactions"], **own},
+                },
+                {
                     "id": "openai",
                     "type": "remote::openai",
                     "config": {"base_url": f"{url}/v1", "wires": ["chat"], **own},
@@ -338,10 +382,24 @@ def gateway(
                     "provider_model": "gemini-2.5-flash",
                     "price": price,
                 },
+                {
+                    "id": "gemini-3",
+                    "provider": "interactions",
+                    "provider_model": "gemini-3-flash",
+                    "price": price,
+                },
                 {"id": "gpt", "provider": "openai", "provider_model": "gpt-5-search-api"},
                 {"id": "gpt-5.5", "provider": "responses", "price": price},
                 {"id": "failing", "provider": "responses"},
                 {"id": "breaking", "provider": "responses", "price": price},
+                {"id": "breaking-claude", "provider": "anthropic", "price": price},
+                {"id": "breaking-gemini", "provider": "gemini", "price": price},
+                {
+                    "id": "breaking-gemini-3",
+                    "provider": "interactions",
+                    "provider_model": "gemini-3-breaking",
+                    "price": price,
+                },
             ],
         )
         with running(template) as process:
@@ -358,7 +416,9 @@ def client(server: ServerProcess) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
-ALL = pytest.mark.parametrize("model", ["claude", "pausing", "gemini", "gpt", "gpt-5.5"])
+ALL = pytest.mark.parametrize(
+    "model", ["claude", "pausing", "gemini", "gemini-3", "gpt", "gpt-5.5"]
+)
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -490,6 +550,51 @@ def test_googles_clients_are_told_what_the_answer_stands_on(
     assert (segment.text, support.grounding_chunk_indices) == (SAID, [0])
 
 
+@pytest.mark.parametrize("model", ["claude", "gemini", "gemini-3", "gpt", "gpt-5.5"])
+@STREAMED
+def test_googles_clients_of_interactions_see_its_steps(
+    server: ServerProcess, model: str, stream: bool
+) -> None:
+    options = google.HttpOptions(
+        base_url=server.url, retry_options=google.HttpRetryOptions(attempts=1)
+    )
+    with genai.Client(api_key="none", http_options=options) as client:
+        asked: Any = {
+            "model": model,
+            "input": "How long is the Nile?",
+            "tools": [{"type": "google_search"}],
+        }
+        text = ""
+        cited: list[Any] = []
+        steps: list[Any] = []
+        if stream:
+            for event in client.interactions.create(**asked, stream=True):
+                if event.event_type == "step.start":
+                    steps.append(event.step)
+                elif event.event_type == "step.delta" and event.delta.type == "text":
+                    text += event.delta.text
+                elif event.event_type == "step.delta":
+                    cited += getattr(event.delta, "annotations", None) or ()
+                    if event.delta.type == "google_search_call":
+                        steps[event.index].arguments = event.delta.arguments
+        else:
+            steps = client.interactions.create(**asked).steps
+            parts = [each for step in steps if step.type == "model_output" for each in step.content]
+            text = "".join(each.text for each in parts)
+            cited = [one for each in parts for one in each.annotations or ()]
+    assert text == BEFORE + SAID
+    ((begin, end, url),) = ((each.start_index, each.end_index, each.url) for each in cited)
+    # Anthropic has a text for each place, and so has who is told of one.
+    whole = text if model != "claude" else SAID
+    assert (whole.encode()[begin:end].decode(), url) == (SAID, URL)
+    calls = [each for each in steps if each.type == "google_search_call"]
+    results = [each for each in steps if each.type == "google_search_result"]
+    assert [each.arguments.queries for each in calls] == (
+        [] if model == "gpt" else [["nile length"]]
+    )
+    assert [each.id for each in calls] == [each.call_id for each in results]
+
+
 def test_what_is_said_of_a_search_is_passed_on(client: openai.OpenAI, vendors: Vendors) -> None:
     tool: Any = {
         "type": "web_search",
@@ -589,10 +694,14 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
         "/v1beta/models/{model}:{method}",
         {"contents": [{"parts": [{"text": "Hi"}]}], "tools": [{"googleSearch": {}}]},
     ),
+    "interactions": (
+        "/v1beta/interactions",
+        {"input": "How long?", "tools": [{"type": "google_search"}]},
+    ),
 }
 
 
-@pytest.mark.parametrize("model", ["claude", "gemini", "gpt-5.5"])
+@pytest.mark.parametrize("model", ["claude", "gemini", "gemini-3", "gpt-5.5"])
 @pytest.mark.parametrize("api", ASKED)
 @STREAMED
 def test_a_search_is_in_what_a_request_costs(
@@ -613,15 +722,25 @@ def test_a_search_is_in_what_a_request_costs(
     assert record["cost"] == tokens + 10_000_000
 
 
-@pytest.mark.parametrize("api", ASKED)
+@pytest.mark.parametrize(
+    ("api", "model"),
+    [
+        *((api, "breaking") for api in ASKED),
+        ("messages", "breaking-claude"),
+        ("chat", "breaking-claude"),
+        ("gemini", "breaking-gemini"),
+        ("interactions", "breaking-gemini-3"),
+        ("chat", "breaking-gemini-3"),
+    ],
+)
 def test_a_search_is_in_what_a_request_costs_whose_stream_breaks_off(
-    gateway: Gateway, api: str
+    gateway: Gateway, api: str, model: str
 ) -> None:
     path, body = ASKED[api]
     if api == "gemini":
-        path = path.format(model="breaking", method="streamGenerateContent?alt=sse")
+        path = path.format(model=model, method="streamGenerateContent?alt=sse")
     else:
-        body = {"model": "breaking", "stream": True, **body}
+        body = {"model": model, "stream": True, **body}
     name = f"cost-{uuid.uuid4().hex}"
     wire.request("POST", gateway.process.url + path, body, {"x-request-id": name})
     record = gateway.record(name)

@@ -268,6 +268,11 @@ def parse_search(block: Mapping[str, Any], given: Any) -> HostedCall:
     )
 
 
+def has_found(block: Mapping[str, Any]) -> bool:
+    """Whether a block is what a search has found, which is paid for; one that failed is not."""
+    return block.get("type") == SEARCH_RESULT and isinstance(block.get("content"), list)
+
+
 def parse_found(call: HostedCall, result: Mapping[str, Any] | None) -> HostedCall:
     """A search that has come to its end, with the block of what it found; None for one that the
     message has nothing more of."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
+from llama_compat.dialects.alternating import OPENING, AlternatingTurns, content_blocks
 from llama_compat.dialects.anthropic_messages import RenderedRequest, dropping_unbound
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
@@ -203,6 +203,9 @@ def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> Alternat
         is_result=lambda block: "toolResult" in block,
         fit_id=_call_id,
         in_place=bound,
+        # "A conversation must start with a user message", which Anthropic's own need not
+        # (anthropics/anthropic-sdk-typescript#622, 2026-11-28).
+        opening={"text": OPENING},
     )
 
 

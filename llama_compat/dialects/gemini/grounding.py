@@ -51,7 +51,14 @@ class Grounding:
         whole = self._said.whole
         encoded = whole.encode("utf-8", "replace")
         for support in metadata.get("groundingSupports") or ():
-            place = _place(support.get("segment") or {}, whole, encoded)
+            segment = support.get("segment") or {}
+            place = place_in(
+                whole,
+                encoded,
+                segment.get("startIndex"),
+                segment.get("endIndex"),
+                segment.get("text"),
+            )
             if place is None:
                 continue
             for index in support.get("groundingChunkIndices") or ():
@@ -94,20 +101,27 @@ def queries_in(metadata: Any) -> Iterator[str]:
 _PAID_BY_REPLY = ("gemini-1", "gemini-2")
 
 
+def paid_searches(queries: Collection[str], model: Any) -> int:
+    """The searches of a reply that are paid for: each query, but with models before Gemini 3 the
+    reply that has any (https://ai.google.dev/gemini-api/docs/pricing, 2026-11-23).
+
+    Args:
+        queries: what the vendor has searched for.
+        model: what it calls the model in its reply.
+    """
+    is_one = isinstance(model, str) and model.startswith(_PAID_BY_REPLY)
+    return min(len(queries), 1) if is_one else len(queries)
+
+
 def with_searches(usage: Usage, queries: Collection[str], model: Any) -> Usage:
-    """The usage of a reply with the searches that are paid for besides: each query, but with models
-    before Gemini 3 the reply that has any (https://ai.google.dev/gemini-api/docs/pricing,
-    2026-11-23).
+    """The usage of a whole reply, and its searches.
 
     Args:
         usage: what was counted.
-        queries: what the vendor has searched for.
-        model: the `modelVersion` of its responses.
+        queries, model: as for `paid_searches`.
     """
-    if not queries:
-        return usage
-    is_one = isinstance(model, str) and model.startswith(_PAID_BY_REPLY)
-    return structs.replace(usage, units=Units(searches=1 if is_one else len(queries)))
+    searches = paid_searches(queries, model)
+    return structs.replace(usage, units=Units(searches=searches)) if searches else usage
 
 
 def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:
@@ -115,27 +129,66 @@ def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:
     return WebSource(web["uri"], web.get("title") or "") if web.get("uri") else None
 
 
-def _place(segment: Mapping[str, Any], whole: str, encoded: bytes) -> tuple[int, int] | None:
-    """Where a segment is, in characters; None where the text does not say what it should there.
+def place_in(
+    whole: str, encoded: bytes, begin: int | None, end: int | None, text: str | None = None
+) -> tuple[int, int] | None:
+    """Where something is that Google tells in bytes, in characters.
 
     Args:
-        segment: as Google tells it.
-        whole, encoded: the text, and the bytes in which its places are counted.
+        whole, encoded: the text, and its bytes.
+        begin, end: what is told; None is 0.
+        text: what the text says there; None where that is not told.
+
+    Returns:
+        the place; None where the text does not say that, or there is nothing.
     """
-    start, end = (
-        len(encoded[: segment.get(name) or 0].decode("utf-8", "ignore"))
-        for name in ("startIndex", "endIndex")
-    )
-    text = segment.get("text")
-    if text and whole[start:end] != text:
-        start = whole.find(text)
-        end = start + len(text)
-    return (start, end) if 0 <= start < end else None
+    first, last = (len(encoded[: each or 0].decode("utf-8", "ignore")) for each in (begin, end))
+    if text and whole[first:last] != text:
+        first = whole.find(text)
+        last = first + len(text)
+    return (first, last) if 0 <= first < last else None
 
 
 # --------------------------------------------------------------------------------------------------
 # Vocabulary -> wire
 # --------------------------------------------------------------------------------------------------
+
+
+class BytePlaces:
+    """Places in a text that grows, in characters, as Google tells them: in bytes. Those that are
+    asked for in their order cost no more than the text."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._pieces: list[str] = []
+        self._characters = 0
+        self._bytes = 0
+
+    def say(self, text: str) -> None:
+        """More of the text."""
+        self._pieces.append(text)
+
+    def between(self, start: int, end: int) -> tuple[int, int]:
+        """Where the characters from `start` to `end` are."""
+        if self._pieces:
+            self._text = "".join((self._text, *self._pieces))
+            self._pieces = []
+        if start < self._characters:
+            self._characters = self._bytes = 0
+        self._bytes += _length(self._text[self._characters : start])
+        self._characters = start
+        return self._bytes, self._bytes + _length(self._text[start:end])
+
+
+def _length(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def query_of(call: HostedCall) -> str | None:
+    """What a search was for; None where the model has not said that."""
+    given = arguments_object(parse_tool_call(call.call_id, call.name, call.arguments_json))
+    found = given.get("query")
+    return found if isinstance(found, str) else None
 
 
 class ShownGrounding:
@@ -155,9 +208,9 @@ class ShownGrounding:
         """A search, once it has come to its end."""
         if call.kind != WEB_SEARCH or call.status == "in_progress":
             return
-        given = arguments_object(parse_tool_call(call.call_id, call.name, call.arguments_json))
-        if isinstance(given.get("query"), str):
-            self._queries.append(given["query"])
+        query = query_of(call)
+        if query is not None:
+            self._queries.append(query)
         for each in call.sources:
             if isinstance(each, WebSource):
                 self._sources.setdefault(each.url, each)
@@ -185,20 +238,19 @@ class ShownGrounding:
         }
 
     def _supports(self, numbers: Mapping[str, int]) -> Sequence[dict[str, Any]]:
-        whole = self._said.whole
+        whole, places = self._said.whole, BytePlaces()
+        places.say(whole)
         supports: dict[tuple[int, int], list[int]] = {}
         for part, citation in self._cited:
             begin = self._said.begin(part)
             place = (begin + citation.start, begin + citation.end)
             supports.setdefault(place, []).append(numbers[citation.source.link])
         return [
-            {
-                "segment": {
-                    "startIndex": len(whole[:start].encode("utf-8", "replace")),
-                    "endIndex": len(whole[:end].encode("utf-8", "replace")),
-                    "text": whole[start:end],
-                },
-                "groundingChunkIndices": indices,
-            }
-            for (start, end), indices in supports.items()
+            {"segment": _segment(whole, places, *place), "groundingChunkIndices": indices}
+            for place, indices in supports.items()
         ]
+
+
+def _segment(whole: str, places: BytePlaces, start: int, end: int) -> dict[str, Any]:
+    begin, behind = places.between(start, end)
+    return {"startIndex": begin, "endIndex": behind, "text": whole[start:end]}

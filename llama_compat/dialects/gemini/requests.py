@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini.grounding import SEARCH
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
@@ -66,8 +67,9 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     Raises:
         APIError: 400 naming what the API has no form for.
     """
-    body: dict[str, Any] = {"contents": _render_contents(request.messages)}
-    system = _render_system(request.messages)
+    messages = with_a_turn(request.messages)
+    body: dict[str, Any] = {"contents": _render_contents(messages)}
+    system = _render_system(messages)
     if system:
         body["systemInstruction"] = {"parts": system}
     if request.tools:

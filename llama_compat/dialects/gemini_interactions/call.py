@@ -13,10 +13,12 @@ from llama_compat.dialects.gemini_interactions.generation import (
     config_in,
     hides_thoughts,
     parse_format,
+    parse_functions,
     parse_sampling_config,
     parse_thinking,
     parse_tools,
 )
+from llama_compat.dialects.gemini_interactions.hosted import parse_hosted
 from llama_compat.dialects.gemini_interactions.input import (
     hosted_steps,
     parse_input,
@@ -65,7 +67,8 @@ def parse_request(
             "unsupported_parameter",
         )
     config = config_in(body)
-    tools, choice = parse_tools(body)
+    names = {each.tool_name for each in parse_functions(body)}
+    tools, hosted, choice = parse_tools(body, parse_hosted(body, names))
     request = ChatCompletionRequest(
         model=model,
         messages=(
@@ -78,6 +81,7 @@ def parse_request(
         response_format=parse_format(body),
         reasoning_effort=parse_thinking(config),
         stream=bool(body.get("stream")),
+        hosted=hosted,
     )
     shown = ShownInteraction(hides_thoughts(config), body.get("previous_interaction_id"))
     return InteractionCall(request, shown, keeping)

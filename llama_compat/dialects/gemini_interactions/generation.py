@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llama_compat.dialects.base import HOSTED_TOOLS, UNKNOWN
+from llama_compat.dialects.base import UNKNOWN
+from llama_compat.dialects.gemini_interactions.hosted import asked_by_hosted, name_of
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import invalid_parameter
+from llama_compat.hosted.vocabulary import HostedTool
 from llama_compat.types import ResponseFormat, SamplingParams, ToolChoice, ToolDefinition
 
 CONFIG = "generation_config"
@@ -180,9 +182,7 @@ def asked_by_tools(body: Mapping[str, Any]) -> AskedMembers:
     """The tools and the choice among them."""
     tools = [tool for tool in as_list(body.get("tools"), "tools") if isinstance(tool, dict)]
     functions = [tool for tool in tools if tool.get("type") == "function"]
-    for tool in tools:
-        if tool not in functions:
-            yield f"tools.{tool.get('type')}", HOSTED_TOOLS
+    yield from asked_by_hosted(tools)
     if any(tool.get("defer_loading") for tool in functions):
         yield "tools.defer_loading", UNKNOWN
     if not functions:
@@ -195,31 +195,48 @@ def asked_by_tools(body: Mapping[str, Any]) -> AskedMembers:
         yield f"{CONFIG}.tool_choice", "tool_choice"
 
 
-def parse_tools(body: Mapping[str, Any]) -> tuple[tuple[ToolDefinition, ...], ToolChoice | None]:
-    """The functions that may be called, and whether one must be.
+def parse_tools(
+    body: Mapping[str, Any], hosted: tuple[HostedTool, ...] = ()
+) -> tuple[tuple[ToolDefinition, ...], tuple[HostedTool, ...], ToolChoice | None]:
+    """The functions that may be called, those of the server's tools that may, and whether one must
+    be.
 
-    Of functions that are not among the allowed ones the model is told nothing. What Google itself
-    runs must have been refused or dropped.
+    Of those that are not among the allowed ones the model is told nothing. What Google itself runs
+    must have been refused or dropped.
+
+    Args:
+        body: the request.
+        hosted: the tools that the server is to run.
 
     Raises:
         APIError: 400 naming what is malformed.
     """
-    tools = tuple(_functions(body))
+    tools = parse_functions(body)
     mode, allowed = _choice(config_in(body))
-    if not tools:
-        return (), None
+    if not tools and not hosted:
+        return (), (), None
     if allowed:
         path = f"{CONFIG}.tool_choice.allowed_tools.tools"
-        unknown = set(allowed) - {tool.tool_name for tool in tools}
+        unknown = set(allowed) - {tool.tool_name for tool in tools} - set(map(name_of, hosted))
         if unknown:
             raise invalid_parameter(path, f"'{path}' names '{min(unknown)}', which no tool is.")
         tools = tuple(tool for tool in tools if tool.tool_name in allowed)
+        hosted = tuple(tool for tool in hosted if name_of(tool) in allowed)
     if mode in ("auto", "validated"):
-        return tools, None
+        return tools, hosted, None
     if mode == "none":
-        return tools, ToolChoice("none")
-    is_one = bool(allowed) and len(tools) == 1
-    return tools, ToolChoice("required", tools[0].tool_name if is_one else None)
+        return tools, hosted, ToolChoice("none")
+    is_one = bool(allowed) and len(tools) == 1 and not hosted
+    return tools, hosted, ToolChoice("required", tools[0].tool_name if is_one else None)
+
+
+def parse_functions(body: Mapping[str, Any]) -> tuple[ToolDefinition, ...]:
+    """The functions of a request.
+
+    Raises:
+        APIError: 400 naming what is malformed.
+    """
+    return tuple(_functions(body))
 
 
 def _functions(body: Mapping[str, Any]) -> Iterator[ToolDefinition]:

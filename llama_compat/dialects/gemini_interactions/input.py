@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.gemini import FAMILY, parse_file, parse_inline, parse_seal
-from llama_compat.dialects.members import as_object, optional_flag_in, optional_text_in, text_in
+from llama_compat.dialects.gemini_interactions.hosted import (
+    MCP_CALL,
+    MCP_RESULT,
+    SAID_ELSEWHERE,
+    failed,
+    parse_mcp_call,
+)
+from llama_compat.dialects.members import as_object, optional_text_in, text_in
 from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.audio import parts_without_audio
@@ -33,6 +40,9 @@ from llama_compat.wire.json_fields import to_raw
 _CONTENTS = ("text", "image", "audio", "document", "video")
 
 _STEPS = ("user_input", "model_output", "thought", "function_call", "function_result")
+
+_HOSTED = frozenset({MCP_CALL, MCP_RESULT, *SAID_ELSEWHERE})
+"""Steps of tools that a server runs, which is asked for with them."""
 
 InteractionStep = dict[str, Any]
 
@@ -61,9 +71,10 @@ def _user_input(content: list[Any]) -> InteractionStep:
 
 
 def hosted_steps(value: Any) -> list[str]:
-    """Where in an `input` there are steps that only Google has: of its own tools, and others."""
+    """Where in an `input` there are steps that only Google has, or who else runs tools: the type
+    of what this server may run after its place."""
     return [
-        f"input[{index}]"
+        f"input[{index}].{each['type']}" if each["type"] in _HOSTED else f"input[{index}]"
         for index, each in enumerate(value if isinstance(value, list) else ())
         if isinstance(each, dict)
         and isinstance(each.get("type"), str)
@@ -89,7 +100,8 @@ def parse_input(value: Any, earlier: Sequence[Mapping[str, Any]] = ()) -> tuple[
     Raises:
         APIError: 400 with the path of what is malformed, such as `input[0].content[1]`.
     """
-    conversation = _Conversation()
+    steps = value if isinstance(value, list) else ()
+    conversation = _Conversation((*earlier, *steps))
     for index, step in enumerate(earlier):
         conversation.add(step, f"previous_interaction_id.steps[{index}]")
     if value is None or value == []:
@@ -109,9 +121,20 @@ def parse_input(value: Any, earlier: Sequence[Mapping[str, Any]] = ()) -> tuple[
 
 
 class _Conversation:
-    """The messages that steps make: what the model said in a row is one."""
+    """The messages that steps make: what the model said in a row is one.
 
-    def __init__(self) -> None:
+    Args:
+        steps: all that may come. Of a server's tool that was called the model is told where what
+            it gave is among them: the reply may have been broken off before.
+    """
+
+    def __init__(self, steps: Sequence[Any]) -> None:
+        self._answered = {
+            each.get("call_id")
+            for each in steps
+            if isinstance(each, dict) and each.get("type") == MCP_RESULT
+        }
+        self._called: set[str] = set()
         self._messages: list[Message] = []
         self._shown: list[ContentPart] = []
         self._said: list[MessagePart] = []
@@ -138,9 +161,16 @@ class _Conversation:
         elif kind == "function_result":
             self._end()
             self._messages.append(_parse_result(step, path))
-        elif kind in _STEPS:
+        elif kind == MCP_RESULT:
+            if (call_id := text_in(step, "call_id", path)) in self._called:
+                self._end()
+                self._messages.append(_parse_result(step, path))
+                self._called.discard(call_id)
+        elif kind in _STEPS or (kind == MCP_CALL and step.get("id") in self._answered):
             if self._shown:
                 self._end()
+            if kind == MCP_CALL:
+                self._called.add(step["id"])
             self._said.extend(_parse_said(kind, step, path))
 
     def _end(self) -> None:
@@ -204,7 +234,7 @@ def _parse_result(step: Mapping[str, Any], path: str) -> ToolResponseMessage:
         raise missing_parameter(f"{path}.result")
     else:
         content = bytes(to_raw(result)).decode()
-    return ToolResponseMessage(call_id, content, optional_flag_in(step, "is_error", path) or False)
+    return ToolResponseMessage(call_id, content, failed(step, path))
 
 
 def _is_content(value: Any) -> bool:
@@ -217,6 +247,8 @@ def _parse_said(kind: str, step: Mapping[str, Any], path: str) -> Iterator[Messa
         yield from (part for part in said if part != TextContent(""))
     elif kind == "function_call":
         yield _parse_call(step, path)
+    elif kind == MCP_CALL:
+        yield parse_mcp_call(step, path)
     else:
         yield from _parse_thought(step, path)
 

@@ -6,7 +6,7 @@ where they begin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -15,6 +15,7 @@ from llama_compat.dialects.base import WireReplies
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.errors import CONTENT_BLOCKED
 from llama_compat.dialects.gemini_interactions.events import interaction_events
+from llama_compat.dialects.gemini_interactions.hosted import SearchSteps, parse_citation
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.replies import (
     EventParser,
@@ -25,6 +26,7 @@ from llama_compat.dialects.replies import (
 )
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import collected
+from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.media.images import EncodedImage
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
@@ -75,6 +77,8 @@ class StreamParser(EventParser):
     def __init__(self) -> None:
         super().__init__()
         self._kinds: dict[int, str] = {}
+        self._searches = SearchSteps()
+        self._said: list[str] = []
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str | None] = {}
         self._seal: str | None = None
@@ -102,15 +106,13 @@ class StreamParser(EventParser):
 
     # Steps ----------------------------------------------------------------------------------------
 
-    def _begin_step(self, index: int, step: Mapping[str, Any]) -> Sequence[Delta]:
+    def _begin_step(self, index: int, step: Mapping[str, Any]) -> Iterable[Delta]:
         kind = self._kinds[index] = step["type"]
+        self._searches.begin(index, step)
         if kind == "model_output":
             self._refuse_error(step)
-            return [
-                delta
-                for content in step.get("content") or ()
-                for delta in self._parse_content(content)
-            ]
+            self._begin_text()
+            return self._parse_contents(step.get("content") or ())
         if kind == "thought":
             self._signatures[index] = step.get("signature")
             self._thought = False
@@ -140,13 +142,16 @@ class StreamParser(EventParser):
                 self._signatures[index] = delta.get("signature")
             case "thought_summary":
                 return self._think(_summary_text(delta.get("content") or {}))
+            case "text_annotation_delta":
+                return self._cite(delta.get("annotations"))
             case _ if self._kinds.get(index) == "model_output":
                 return self._parse_content(delta)
+        self._searches.tell(index, delta)
         return ()
 
     def _end_step(self, index: int) -> list[Delta]:
         kind = self._kinds.get(index)
-        deltas: list[Delta] = []
+        deltas: list[Delta] = [HostedCallDelta(each) for each in self._searches.end(index)]
         if kind == "thought":
             signature = parse_seal(self._signatures.pop(index, None) or None)
             text = self._reasoning.flush()
@@ -158,7 +163,7 @@ class StreamParser(EventParser):
             else:
                 deltas += reasoning_deltas(text)
         elif kind == "model_output":
-            deltas += text_deltas(self._text.flush())
+            deltas += self._say(self._text.flush())
         elif index in self._inputs:
             given = self._inputs.pop(index)
             if given:
@@ -173,12 +178,36 @@ class StreamParser(EventParser):
     def _parse_content(self, content: Mapping[str, Any]) -> Sequence[Delta]:
         kind = content["type"]
         if kind == "text":
-            return text_deltas(self._text.push(content.get("text") or ""))
+            said = self._say(self._text.push(content.get("text") or ""))
+            return [*said, *self._cite(content.get("annotations"))]
         if kind == "image":
-            return [*text_deltas(self._text.flush()), _parse_image(content)]
+            left, self._said = self._say(self._text.flush()), []
+            return [*left, _parse_image(content)]
         if kind in ("audio", "video", "document"):
             raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
         return ()
+
+    def _say(self, text: str) -> list[Delta]:
+        self._said.append(text)
+        return text_deltas(text)
+
+    def _begin_text(self) -> None:
+        """Places are counted from here."""
+        self._said = []
+        self._parts.end_part()
+
+    def _parse_contents(self, contents: Sequence[Mapping[str, Any]]) -> Iterator[Delta]:
+        for content in contents:
+            self._begin_text()
+            yield from self._parse_content(content)
+
+    def _cite(self, annotations: Any) -> list[Delta]:
+        if not isinstance(annotations, list) or not annotations:
+            return []
+        whole = "".join(self._said)
+        self._said, encoded = [whole], whole.encode("utf-8", "replace")
+        cited = (parse_citation(each, whole, encoded) for each in annotations)
+        return [CitationDelta(each) for each in cited if each is not None]
 
     def _refuse_error(self, step: Mapping[str, Any]) -> None:
         error = step.get("error")
@@ -200,7 +229,8 @@ class StreamParser(EventParser):
         self._ended = True
         left = [
             *reasoning_deltas(self._reasoning.flush()),
-            *text_deltas(self._text.flush()),
+            *self._say(self._text.flush()),
+            *map(HostedCallDelta, self._searches.rest()),
             *self._calls.finish(cut=reason is StopReason.out_of_tokens),
         ]
         if self._called and reason is StopReason.end_of_turn:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
+from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
@@ -45,18 +47,21 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     Raises:
         APIError: 400 naming what the API has no form for.
     """
+    messages = with_a_turn(request.messages)
     body: dict[str, Any] = {
         "model": request.model.removeprefix("models/"),
-        "input": _render_steps(request.messages),
+        "input": _render_steps(messages),
         "store": False,
     }
     if request.stream:
         body["stream"] = True
-    system = _render_system(request.messages)
+    system = _render_system(messages)
     if system:
         body["system_instruction"] = system
     if request.tools:
         body["tools"] = [_render_tool(tool) for tool in request.tools]
+    if request.vendor_search is not None:
+        body.setdefault("tools", []).append(dict(SEARCH))
     config = _render_config(request)
     if config:
         body["generation_config"] = config

@@ -14,18 +14,32 @@ from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import Labels, SaidText
 from llama_compat.dialects.gemini import FAMILY, render_seal
+from llama_compat.dialects.gemini.grounding import BytePlaces
 from llama_compat.dialects.gemini_interactions.errors import (
     CONTENT_BLOCKED,
     error_object,
     render_stream_error,
 )
 from llama_compat.dialects.gemini_interactions.events import encode_event
+from llama_compat.dialects.gemini_interactions.hosted import (
+    OWN_IDS,
+    render_call,
+    render_citation,
+    render_result,
+    shows,
+)
 from llama_compat.dialects.gemini_interactions.usage import render_usage
 from llama_compat.dialects.moments import utc_text
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.seals import call_seal
 from llama_compat.errors import APIError
-from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
+from llama_compat.hosted.vocabulary import (
+    WEB_SEARCH,
+    Citation,
+    CitationDelta,
+    HostedCall,
+    HostedCallDelta,
+)
 from llama_compat.media.images import is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object, arguments_object_text
 from llama_compat.types import (
@@ -102,13 +116,26 @@ class _Output(_Step):
         self._contents: list[dict[str, Any]] = []
         self._texts: list[str] = []
         self._part = -1
+        self._said: dict[int, tuple[dict[str, Any], BytePlaces]] = {}
 
     def say(self, text: str, part: int) -> bytes:
         if part != self._part:
             self._join()
             self._part = part
+            self._said[part] = {"type": "text", "text": ""}, BytePlaces()
+            self._contents.append(self._said[part][0])
         self._texts.append(text)
+        self._said[part][1].say(text)
         return self.delta(type="text", text=text)
+
+    def cite(self, part: int, citation: Citation) -> bytes:
+        """A place in a part; one that has ended is told of with the whole step alone."""
+        content, places = self._said[part]
+        annotation = render_citation(citation, places)
+        content.setdefault("annotations", []).append(annotation)
+        if not self.open or part != self._part:
+            return b""
+        return self.delta(type="text_annotation_delta", annotations=[annotation])
 
     def draw(self, url: str) -> bytes:
         self._join()
@@ -126,8 +153,8 @@ class _Output(_Step):
 
     def _join(self) -> None:
         if self._texts:
-            self._contents.append({"type": "text", "text": "".join(self._texts)})
-            self._texts = []
+            self._said[self._part][0]["text"] = "".join(self._texts)
+            self._texts, self._part = [], -1
 
 
 class _Thought(_Step):
@@ -170,6 +197,14 @@ class _Call(_Step):
         return self.write(arguments_object_text(call)) + self.end()
 
 
+class _Told(_Step):
+    """A call of a tool that the server runs, or what it gave: at once."""
+
+    def tell(self, told: dict[str, Any]) -> bytes:
+        self.step = {**self.step, **told}
+        return self.delta(**told)
+
+
 class StreamRenderer:
     """Renders the one choice of an interaction.
 
@@ -198,6 +233,9 @@ class StreamRenderer:
         self._calls: dict[int, _Call] = {}
         self._seals: list[ReasoningContent] = []
         self._signatures: set[str] = set()
+        self._by_part: dict[int, _Output] = {}
+        self._hosted: set[int] = set()
+        self._searches = 0
         self._stop_reason = StopReason.end_of_turn
         self.whole: dict[str, Any] | None = None
 
@@ -213,8 +251,11 @@ class StreamRenderer:
             said = self._render_call(delta, event.part)
         elif isinstance(delta, ReasoningDelta):
             said = self._render_thought(delta, event.part)
-        elif isinstance(delta, HostedCallDelta | CitationDelta):
-            return b""  # Its clients ask for none.
+        elif isinstance(delta, HostedCallDelta):
+            said = self._render_hosted(delta.call, event.part)
+        elif isinstance(delta, CitationDelta):
+            output = self._by_part.get(event.part)
+            return b"" if output is None else output.cite(event.part, delta.citation)
         elif isinstance(delta, ImageDelta):
             begun, output = self._output()
             said = begun + output.draw(delta.image.url)
@@ -230,7 +271,7 @@ class StreamRenderer:
             status = "requires_action"
         blocked = self._stop_reason is StopReason.content_filter
         told: dict[str, Any] = {"errors": [_BLOCKED]} if blocked else {}
-        told["usage"] = render_usage(usage)
+        told["usage"] = render_usage(usage, self._searches)
         self._end(status, **told)
         return begun + encode_event(
             "interaction.completed", {"interaction": self._frame(status, **told)}
@@ -282,6 +323,7 @@ class StreamRenderer:
         if not delta.text:
             return b""
         begun, output = self._output()
+        self._by_part[part] = output
         return begun + output.say(delta.text, part)
 
     def _output(self) -> tuple[bytes, _Output]:
@@ -330,6 +372,22 @@ class StreamRenderer:
                 seal = call_seal(call)
                 self._seals += [] if seal is None else [seal]
         return b"".join(events)
+
+    def _render_hosted(self, call: HostedCall, part: int) -> bytes:
+        if not shows(call):
+            return b""
+        step_id, events = f"{OWN_IDS}{self._labels.unique}{part:04x}", b""
+        if part not in self._hosted:
+            self._hosted.add(part)
+            events += self._tell(*render_call(call, step_id))
+        if call.status != "in_progress":
+            self._searches += call.kind == WEB_SEARCH and call.status == "completed"
+            events += self._tell(*render_result(call, step_id))
+        return events
+
+    def _tell(self, begun: dict[str, Any], told: dict[str, Any]) -> bytes:
+        ended, step = self._end_talk(), _Told(len(self._steps), begun)
+        return ended + self._add(step) + step.tell(told) + step.end()
 
     def _add(self, step: _Step) -> bytes:
         self._steps.append(step)

@@ -11,9 +11,10 @@ _SEARCH = "google_search"
 """The tool whose calls are paid for by themselves."""
 
 
-def render_usage(usage: Usage) -> dict[str, int]:
-    """What an interaction says of its tokens."""
+def render_usage(usage: Usage, searches: int = 0) -> dict[str, Any]:
+    """What an interaction says of its tokens, and of so many searches."""
     thoughts = usage.reasoning_tokens or 0
+    grounding = {"grounding_tool_count": [{"type": _SEARCH, "count": searches}]}
     return {
         "total_input_tokens": usage.prompt_tokens,
         "total_cached_tokens": usage.cached_tokens or 0,
@@ -21,6 +22,7 @@ def render_usage(usage: Usage) -> dict[str, int]:
         "total_thought_tokens": thoughts,
         "total_tool_use_tokens": 0,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        **(grounding if searches else {}),
     }
 
 

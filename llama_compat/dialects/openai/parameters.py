@@ -263,7 +263,7 @@ def check_parameters(fields: JSONFields, checks: Mapping[str, Check]) -> dict[st
 
 _ALWAYS_HONOURED = frozenset({"model", "messages", "prompt", "stream", "stream_options", "n"})
 
-_HINTS = frozenset(
+HINTS = frozenset(
     {
         "user",
         "metadata",
@@ -325,7 +325,7 @@ def parameters_set(body: Mapping[str, Any]) -> list[str]:
         for name, value in body.items()
         if value is not None
         and name not in _ALWAYS_HONOURED
-        and name not in _HINTS
+        and name not in HINTS
         and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
         and not (name in _ONLY_WITH_TOOLS and not body.get("tools"))
     ]

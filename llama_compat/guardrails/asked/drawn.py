@@ -78,9 +78,34 @@ async def seen(raw: bytes, guard: Guard, *, of_images: bool = False) -> bytes:
     if shown is value:
         return raw
     if of_images and not shown["data"]:
-        names = (each.name for each in guard.checks.with_pictures("output"))
-        raise Blocked(next(name for name in names if name in guard.hid))
+        raise _nothing_left(guard)
     return await off_loop(len(raw), encode_json, shown)
+
+
+async def seen_image(raw: bytes, guard: Guard) -> bytes:
+    """What may be shown of an event of an API for images, which has a place for nothing else: the
+    same object, or nothing where it shows how far an image is that may not be seen.
+
+    Raises:
+        Blocked: it may not be shown, or it is an image itself in place of which there is nothing.
+    """
+    try:
+        event = await off_loop(len(raw), from_raw, Raw(raw))
+    except ValueError:
+        return raw
+    urls = list(_image_urls(event)) if isinstance(event, dict) else []
+    await guard.look({"output": urls})
+    if all(_word(guard, url) is None for url in urls):
+        return raw
+    if "partial_image_index" not in event:
+        raise _nothing_left(guard)
+    return b""
+
+
+def _nothing_left(guard: Guard) -> Blocked:
+    """A check has hidden the only picture."""
+    names = (each.name for each in guard.checks.with_pictures("output"))
+    return Blocked(next(name for name in names if name in guard.hid))
 
 
 def _word(guard: Guard, url: str) -> str | None:

@@ -13,6 +13,8 @@ from llama_compat.guardrails.settings import JudgeFormatName, PictureFormatName,
 
 Messages = Sequence[Mapping[str, Any]]
 
+_WORD = re.compile(r"\s*([a-z]+)\b")
+
 
 class JudgeFormat(Struct, frozen=True):
     """One way to ask a model.
@@ -38,18 +40,18 @@ def _said_by(place: Place, text: str) -> Messages:
 def _safe_or_not(answer: str) -> bool | None:
     # https://github.com/meta-llama/PurpleLlama, Llama Guard's model cards: `safe`, or `unsafe` and
     # the categories in the next line
-    first = answer.strip().lower()
-    if first.startswith("unsafe"):
-        return True
-    return False if first.startswith("safe") else None
+    return _first_word(answer, against="unsafe", fine="safe")
 
 
 def _yes_or_no(answer: str) -> bool | None:
     # https://ai.google.dev/gemma/docs/shieldgemma/model_card
-    first = answer.strip().lower()
-    if first.startswith("yes"):
-        return True
-    return False if first.startswith("no") else None
+    return _first_word(answer, against="yes", fine="no")
+
+
+def _first_word(answer: str, *, against: str, fine: str) -> bool | None:
+    """What an answer begins with; None where that is another word, such as `not` or `safety`."""
+    word = _WORD.match(answer.lower())
+    return {against: True, fine: False}.get(word[1]) if word is not None else None
 
 
 def _shield_gemma(policy: str, place: Place, text: str) -> Messages:

@@ -12,7 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from llama_compat.dialects.anthropic_messages.seals import NOBODYS
-from llama_compat.guardrails.documents import SEALS
+from llama_compat.guardrails.documents import SEALS, TOKENS
+from llama_compat.guardrails.guarded_text import Strand
 from llama_compat.guardrails.settings import Place
 
 TEXTS = frozenset(
@@ -51,10 +52,26 @@ MARKS = (
 )
 """Members that say of which text a piece is."""
 
-TOKENS = frozenset({"logprobs", "logprobsResult", "token_ids"})
-"""Members that say of which tokens a piece is, and so what it was before it was changed."""
-
 _THOUGHTS = ("thinking", "reasoning", "thought")
+_NO_WORDS = ("_call", "_use", "_result", "_output")
+_SAID = ("text", "content", "response")
+_OUTPUT_TEXT = "response.output_text.delta"
+_BEGINS = ("start", "item.added", "part.added")
+
+_OF: Mapping[str, Strand] = {
+    "message": "text",
+    "model_output": "text",
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "reasoning": "thought",
+    "reasoning_text": "thought",
+    "summary_text": "thought",
+    "thinking": "thought",
+    "thought": "thought",
+}
+"""Of which strand the words are that are in what is called so."""
+
 _ARGUMENTS = frozenset({"arguments", "partial_json", "functionCall", "custom"})
 _NO_JSON = ("input", "code")
 
@@ -77,19 +94,21 @@ class Fragment(Struct, frozen=True):
         at: the names and places that lead to it.
         text: what it says.
         place: of what it is a piece: of what is said, or of a tool's arguments.
-        of: the same for the pieces of one text.
-        marks: the part of that which the event's end repeats.
+        part: the same for the pieces of one part of a reply, such as a block.
+        of: the same for the pieces of all parts that are read as one text.
+        marks: what the part's end repeats.
         in_json: whether its text is JSON.
-        is_thought: whether it is what a model thinks.
+        strand: which words of a reply it is one of; None for what is read for itself.
     """
 
     at: tuple[str | int, ...]
     text: str
     place: Place
+    part: tuple[Any, ...]
     of: tuple[Any, ...]
     marks: Marks
     in_json: bool
-    is_thought: bool
+    strand: Strand | None
 
 
 def kind_of(event: Mapping[str, Any]) -> str:
@@ -103,41 +122,84 @@ def fragments(event: Mapping[str, Any]) -> list[Fragment]:
     kind = kind_of(event)
     if kind and "delta" not in kind and not kind.endswith("start"):
         return []
-    return list(_fragments(event, kind, (), (), ()))
+    return list(_fragments(event, (kind,), (), (), ()))
 
 
 def _fragments(
-    value: Any, kind: str, at: tuple[str | int, ...], path: tuple[str, ...], marks: Marks
+    value: Any,
+    kinds: tuple[str, ...],
+    at: tuple[str | int, ...],
+    path: tuple[str, ...],
+    marks: Marks,
 ) -> Iterator[Fragment]:
     if isinstance(value, list):
         for place, each in enumerate(value):
             if isinstance(each, dict | list):
-                yield from _fragments(each, kind, (*at, place), path, marks)
+                yield from _fragments(each, kinds, (*at, place), path, marks)
         return
     marks += marks_of(value)
+    if path and isinstance(value.get("type"), str):
+        kinds = (*kinds, value["type"])
     for name, each in value.items():
         if isinstance(each, str):
             if name in TEXTS and each and name not in SEALS:
-                yield _fragment(each, kind, (*at, name), (*path, name), marks)
+                yield _fragment(each, kinds, (*at, name), (*path, name), marks)
         elif isinstance(each, dict | list) and each and name not in TOKENS:
-            yield from _fragments(each, kind, (*at, name), (*path, name), marks)
+            yield from _fragments(each, kinds, (*at, name), (*path, name), marks)
 
 
 def _fragment(
-    text: str, kind: str, at: tuple[str | int, ...], path: tuple[str, ...], marks: Marks
+    text: str,
+    kinds: tuple[str, ...],
+    at: tuple[str | int, ...],
+    path: tuple[str, ...],
+    marks: Marks,
 ) -> Fragment:
+    kind = kinds[0]
     given = "_call" in kind or not _ARGUMENTS.isdisjoint(path)
-    says = (kind, *path, *(name for name, _ in marks))
+    strand = None if given else _strand(kinds, path, marks)
+    # Where events have names, a text may begin in one of another name.
+    part: tuple[Any, ...] = (given, strand, marks) if kind else (_content(path), marks)
     return Fragment(
         at,
         text,
         "tool_arguments" if given else "output",
-        # Where events have names, a text may begin in one of another name.
-        (given, marks) if kind else (path, marks),
+        part,
+        (strand,) if kind and strand is not None else part,
         marks,
         in_json=given and not any(each in kind for each in _NO_JSON) and path[-1] not in _NO_JSON,
-        is_thought=any(word in each for each in says for word in _THOUGHTS),
+        strand=strand,
     )
+
+
+def _content(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Where a text is that comes as such or as parts, as the vendor likes it."""
+    return path[:-1] if path[-2:] == ("content", "text") else path
+
+
+def _strand(kinds: tuple[str, ...], path: tuple[str, ...], marks: Marks) -> Strand | None:
+    """Which words of a reply a text is one of, by what the objects call themselves that lead to it,
+    outermost first."""
+    says = (*kinds, *path, *(name for name, each in marks if each is True))
+    if any(word in each for each in says for word in _THOUGHTS):
+        return "thought"
+    if any("refusal" in each for each in says):
+        return "refusal"
+    if any(each.endswith(_NO_WORDS) and each not in _OF for each in kinds):
+        return None
+    is_text = path[-1] in _SAID or kinds[0] == _OUTPUT_TEXT or not kinds[0]
+    return "text" if is_text else None
+
+
+def begins_another(event: Mapping[str, Any], strand: Strand | None) -> bool:
+    """Whether something begins with an event that is no part of a strand."""
+    if not kind_of(event).endswith(_BEGINS):
+        return False
+    for each in event.values():
+        kind = each.get("type") if isinstance(each, dict) else None
+        if isinstance(kind, str) and _OF.get(kind) != strand:
+            return True
+    return False
 
 
 def marks_of(value: Mapping[str, Any]) -> Marks:
@@ -145,7 +207,7 @@ def marks_of(value: Mapping[str, Any]) -> Marks:
     return tuple(
         (name, value[name])
         for name in MARKS
-        if name in value and isinstance(value[name], str | int | float)
+        if name in value and isinstance(value[name], str | int | float) and value[name] is not False
     )
 
 
@@ -173,18 +235,6 @@ def put(event: Any, at: tuple[str | int, ...], text: str) -> None:
     for step in at[:-1]:
         event = event[step]
     event[at[-1]] = text
-
-
-def without_tokens(value: Any) -> Any:
-    """`value` without what tells the tokens of its texts."""
-    if isinstance(value, list):
-        return [without_tokens(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: ([] if isinstance(each, list) else None) if name in TOKENS else without_tokens(each)
-        for name, each in value.items()
-    }
 
 
 def unsealed(value: Any) -> Any:

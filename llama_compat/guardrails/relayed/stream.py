@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 from msgspec import Raw
 
 from llama_compat.dialects.base import SaidText, Withheld
+from llama_compat.guardrails.documents import without_tokens
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.relayed.fragments import (
     Fragment,
+    begins_another,
     fragments,
     is_end,
     kind_of,
     marks_of,
     put,
     unsealed,
-    without_tokens,
 )
 from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvents, shape_like, shape_of
-from llama_compat.guardrails.relayed.texts import Piece, RelayedText
+from llama_compat.guardrails.relayed.texts import Piece, RelayedPart, RelayedText
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json, from_raw
 
@@ -57,9 +59,10 @@ class _Held:
         pieces: of texts, where in it they are, and whether they begin in it.
         event: what its JSON says without them; None where nobody looked.
         changed: whether that is another than `raw` says.
+        ended: the parts that end with it, which it may repeat; None where it was looked through.
     """
 
-    __slots__ = ("changed", "event", "pieces", "raw")
+    __slots__ = ("changed", "ended", "event", "pieces", "raw")
 
     def __init__(
         self,
@@ -68,11 +71,13 @@ class _Held:
         event: Any = None,
         *,
         changed: bool = False,
+        ended: Sequence[RelayedPart] | None = None,
     ) -> None:
         self.raw = raw
         self.pieces = pieces
         self.event = event
         self.changed = changed
+        self.ended = ended
 
 
 def end_of_event(events: bytes, at: int) -> int:
@@ -102,28 +107,30 @@ class GuardedStream:
 
     Args:
         guard: of the request.
-        withheld: ends a stream of this API of which no more may be shown.
+        withheld: ends a stream of this API of which no more may be shown; None where that takes an
+            error.
         fields: the request's members.
 
     Attributes:
-        blocked: whether no more of it may be shown; its end is there then.
+        blocked: why no more of it may be shown, whose end is there then; None where it may.
     """
 
-    def __init__(self, guard: Guard, withheld: Withheld, fields: Mapping[str, Raw]) -> None:
+    def __init__(self, guard: Guard, withheld: Withheld | None, fields: Mapping[str, Raw]) -> None:
         self._guard = guard
         self._withheld = withheld
         self._fields = fields
         self._texts: dict[tuple[Any, ...], RelayedText] = {}
+        self._parts: dict[tuple[Any, ...], RelayedPart] = {}
         self._words: RelayedText | None = None
         self._queue: deque[_Held] = deque()
         self._tail: deque[tuple[bytes, str]] = deque()  # like the one before, and in no queue yet
         self._tail_size = 0
         self._shape: EventShape | None = None
-        self._last: tuple[RelayedText, _At, bytes] | None = None
+        self._last: tuple[RelayedPart, _At, bytes] | None = None
         self._told: list[Mapping[str, Any]] = []
         self._known: dict[str, str] = {}
         self._thoughts_changed = False
-        self.blocked = False
+        self.blocked: Blocked | None = None
 
     def push(self, events: bytes) -> bytes:
         """What the client gets now that these events have come, which are whole."""
@@ -135,8 +142,8 @@ class GuardedStream:
                 if at < len(events):
                     at = self._take_one(events, at)
                     self._release(out)
-        except Blocked:
-            self._end(out)
+        except Blocked as stop:
+            self._end(out, stop)
         return b"".join(out)
 
     def finish(self) -> bytes:
@@ -144,18 +151,19 @@ class GuardedStream:
         out: list[bytes] = []
         try:
             self._queue_tail()
-            self._flush(self._texts.values())
+            for text in self._texts.values():
+                text.flush()
             self._release(out)
-        except Blocked:
-            self._end(out)
+        except Blocked as stop:
+            self._end(out, stop)
         return b"".join(out)
 
-    def withhold(self, events: bytes) -> bytes:
+    def withhold(self, events: bytes, stop: Blocked) -> bytes:
         """What the client gets where these events may not be shown, for what is in no text."""
         out: list[bytes] = []
         if not (self._told or self._texts):
             self._tell_frame(events[: end_of_event(events, 0)])
-        self._end(out)
+        self._end(out, stop)
         return b"".join(out)
 
     def _tell_frame(self, raw: bytes) -> None:
@@ -170,10 +178,13 @@ class GuardedStream:
         except (ValueError, Blocked):
             pass  # it ends without a name
 
-    def _end(self, out: list[bytes]) -> None:
-        self._release(out)
-        self.blocked = True
-        said = [SaidText(each.sample, each.given) for each in self._texts.values()]
+    def _end(self, out: list[bytes], stop: Blocked) -> None:
+        with suppress(Blocked):  # it ends there all the same
+            self._release(out)
+        self.blocked = stop
+        if self._withheld is None:
+            return
+        said = [SaidText(each.sample, each.given) for each in self._parts.values()]
         out.append(self._withheld(self._told, said, self._fields))
 
     # Events that are like those before them -------------------------------------------------------
@@ -184,14 +195,15 @@ class GuardedStream:
         if shape is None or last is None:
             return at
         found = shape.read(events, at)
-        text = last[0]
+        part = last[0]
+        text = part.text
         texts = _decoded(found.texts)
         if not texts or not self._may_be_quick(found, text, texts):
             return at
         if self._words is not text:
             self._switch(text)
         said = "".join(texts)
-        changed = text.scan(said, said)
+        changed = part.scan(said)
         if self._queue and not changed:
             text.settle()
             self._release(out)
@@ -207,22 +219,22 @@ class GuardedStream:
             size += len(texts[first])
         if size >= undecided:
             # Only of these does anything wait: all before goes on, as one piece of bytes.
-            self._let_go(0, text, out)
+            self._let_go(0, part, out)
             if first:
                 out.append(events[at : found.ends[first - 1]])
-                text.skip(len(said) - size)
+                part.skip(said[: len(said) - size])
                 at = found.ends[first - 1]
         at = self._wait(events, at, found.ends[first:], texts[first:])
-        self._let_go(undecided, text, out)
+        self._let_go(undecided, part, out)
         return at
 
-    def _let_go(self, undecided: int, text: RelayedText, out: list[bytes]) -> None:
+    def _let_go(self, undecided: int, part: RelayedPart, out: list[bytes]) -> None:
         """Have those go on that wait, up to the first with any of so many last characters."""
         tail = self._tail
         while tail and self._tail_size - len(tail[0][1]) >= undecided:
             raw, each = tail.popleft()
             self._tail_size -= len(each)
-            text.skip(len(each))
+            part.skip(each)
             out.append(raw)
 
     def _wait(self, events: bytes, at: int, ends: Sequence[int], texts: Sequence[str]) -> int:
@@ -245,12 +257,12 @@ class GuardedStream:
         """From here on each event is looked at for itself."""
         if self._last is None:
             return
-        text, where, _ = self._last
+        part, where, _ = self._last
         for raw, said in self._tail:
-            self._queue.append(_Held(raw, ((text.add(said), where, True),)))
+            self._queue.append(_Held(raw, ((part.text.add(said, part), where, True),)))
         self._tail.clear()
         self._tail_size = 0
-        text.settle()
+        part.text.settle()
 
     # All others -----------------------------------------------------------------------------------
 
@@ -292,45 +304,58 @@ class GuardedStream:
             self._take_odd_text(raw)
             return
         pieces = fragments(event)
-        ends = is_end(event)
-        if ends and not pieces:
-            self._flush(self._ended(event))
+        if not pieces:
+            self._take_other(raw, event)
+            return
         for each in pieces:
             put(event, each.at, "")
         rest = self._guard.said(event, self._known)
+        changed = rest is not event
         held: list[tuple[Piece, _At, bool]] = []
         for each in pieces:
-            text = self._text(each, rest)
-            self._switch(text)
-            piece, begins = text.push(each.text)
+            part = self._part(each, rest)
+            self._switch(part.text)
+            piece, begins = part.push(each.text)
+            piece.changed = piece.changed or changed
             held.append((piece, each.at, begins))
-        changed = rest is not event
-        if changed:
-            for piece, _, _ in held:
-                piece.rewrite()
         self._queue.append(_Held(raw, held, rest, changed=changed))
-        if ends and pieces:
-            self._flush(self._ended(event))
+        ends = is_end(event)
+        if ends:
+            self._flush_ended(self._ended(event), event)
         if len(pieces) == 1 and not (ends or changed):
-            self._learn(raw, held[0][0].of, pieces[0].at)
-        elif pieces:
+            self._learn(raw, held[0][0].part, pieces[0].at)
+        else:
             self._shape, self._last = None, None
 
-    def _text(self, piece: Fragment, event: Mapping[str, Any]) -> RelayedText:
-        text = self._texts.get(piece.of)
-        if text is None:
-            is_kept = bool(kind_of(event))
-            text = self._texts[piece.of] = RelayedText(self._guard, piece, event, is_kept=is_kept)
-        return text
+    def _take_other(self, raw: bytes, event: Any) -> None:
+        """An event without a piece of a text, which may repeat those before it: it is looked
+        through when they have gone on."""
+        ended: list[RelayedPart] = []
+        if is_end(event):
+            ended = self._ended(event)
+            self._flush_ended(ended, event)
+        elif self._words is not None and begins_another(event, self._words.strand):
+            self._words.flush()
+        self._queue.append(_Held(raw, (), event, ended=ended))
 
-    def _learn(self, raw: bytes, text: RelayedText, at: _At) -> None:
+    def _part(self, piece: Fragment, event: Mapping[str, Any]) -> RelayedPart:
+        part = self._parts.get(piece.part)
+        if part is None:
+            text = self._texts.get(piece.of)
+            if text is None:
+                text = self._texts[piece.of] = RelayedText(self._guard, piece)
+            is_kept = bool(kind_of(event))
+            part = self._parts[piece.part] = RelayedPart(text, piece, event, is_kept=is_kept)
+        return part
+
+    def _learn(self, raw: bytes, part: RelayedPart, at: _At) -> None:
         """An event shows what the others will be like; two of one text in a row, what differs."""
-        last, self._last = self._last, (text, at, raw)
+        last, self._last = self._last, (part, at, raw)
         self._shape = None
         member = at[-1]
         if not isinstance(member, str):
             return
-        if last is not None and last[0] is text and last[1] == at:
+        if last is not None and last[0] is part and last[1] == at:
             self._shape = shape_of(last[2], raw, member)
         if self._shape is None:
             self._shape = shape_like(raw, member)
@@ -344,17 +369,18 @@ class GuardedStream:
             return
         self._words = text if text.place == "output" else None
         if words is not None:
-            self._flush([words])
+            words.flush()
 
-    def _ended(self, event: Mapping[str, Any]) -> list[RelayedText]:
+    def _ended(self, event: Mapping[str, Any]) -> list[RelayedPart]:
         marks = set(marks_of(event))
-        return [each for each in self._texts.values() if marks <= set(each.marks)]
+        return [each for each in self._parts.values() if marks <= set(each.marks)]
 
-    def _flush(self, texts: Iterable[RelayedText]) -> None:
-        for text in texts:
-            text.flush()
-            if text.whole:
-                self._known[text.whole] = text.again
+    def _flush_ended(self, ended: Sequence[RelayedPart], event: Mapping[str, Any]) -> None:
+        """Parts have ended, and with the reply the texts that go on in others."""
+        is_all = not (kind_of(event) and marks_of(event))
+        for each in ended:
+            if is_all or each.text.strand is None:
+                each.text.flush()
 
     # Events that go on ----------------------------------------------------------------------------
 
@@ -365,19 +391,37 @@ class GuardedStream:
                 if not piece.done:
                     return
             held = queue.popleft()
+            if held.ended is not None:
+                self._look_through(held, held.ended)
             out.append(self._rendered(held))
+            for piece, _, begins in held.pieces:
+                if begins:
+                    piece.part.give(piece)
             event = held.event
             if not isinstance(event, dict) or len(self._told) >= _MOST_TOLD:
                 continue
             if not held.pieces or kind_of(event).endswith("start"):
                 self._told.append(event)
 
+    def _look_through(self, held: _Held, ended: Sequence[RelayedPart]) -> None:
+        for part in ended:
+            if whole := part.whole:
+                self._known[whole] = part.again
+        try:
+            shown = self._guard.said(held.event, self._known)
+        except Blocked:
+            self._queue.clear()  # nothing that came behind it goes on
+            raise
+        held.changed = shown is not held.event
+        held.event = shown
+
     def _rendered(self, held: _Held) -> bytes:
         changed = held.changed
         for piece, _, _ in held.pieces:
-            if piece.shown is not None:
+            if piece.changed:
                 changed = True
-                self._thoughts_changed = self._thoughts_changed or piece.of.is_thought
+                is_thought = piece.part.text.strand == "thought"
+                self._thoughts_changed |= is_thought and bool(piece.edits)
         is_sealed = self._thoughts_changed and _SEALED.search(held.raw) is not None
         if not changed and not is_sealed:
             return held.raw

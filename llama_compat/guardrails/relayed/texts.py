@@ -1,16 +1,17 @@
-"""One text of a stream, which its events bring in pieces, and what is shown of each piece."""
+"""The texts of a stream, which its events bring in pieces, over one part of a reply or several, and
+what is shown of each piece."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
 from llama_compat.guardrails.relayed.fragments import Fragment
-from llama_compat.guardrails.scanner import TextScanner
+from llama_compat.guardrails.scanner import Edit, TextScanner
 
 
 class Piece:
@@ -19,77 +20,71 @@ class Piece:
     Attributes:
         begin, end: where in the text.
         said: what it says.
-        shown: what is shown of it in place of that; None for itself.
+        edits: where in the text another is shown than came, as far as that is in the piece.
         open: whether its last escape goes on in the next event, which has this piece too.
         done: whether all of it is decided.
-        of: the text.
+        changed: whether the events that bring it are written anew.
+        part: the part of the reply that it is in.
     """
 
-    __slots__ = ("begin", "done", "end", "of", "open", "said", "shown")
+    __slots__ = ("begin", "changed", "done", "edits", "end", "open", "part", "said")
 
-    def __init__(self, of: RelayedText, begin: int, said: str) -> None:
-        self.of = of
+    def __init__(self, part: RelayedPart, begin: int, said: str) -> None:
+        self.part = part
         self.begin = begin
         self.end = begin + len(said)
         self.said = said
-        self.shown: list[str] | None = None
-        self.open = False
-        self.done = False
+        self.edits: list[Edit] = []
+        self.changed = self.open = self.done = False
 
-    def rewrite(self) -> None:
-        """Have it written anew, whatever is found in it."""
-        if self.shown is None:
-            self.shown = [self.said[: max(0, self.of.decided - self.begin)]]
+    def grow(self, said: str) -> None:
+        """More of it."""
+        self.said += said
+        self.end += len(said)
+
+    @property
+    def shown(self) -> str:
+        """What is shown of what it says."""
+        out: list[str] = []
+        at = self.begin
+        for begin, end, instead in self.edits:
+            out.append(self.said[at - self.begin : max(begin, at) - self.begin])
+            if begin >= self.begin:
+                out.append(instead)
+            at = min(end, self.end)
+        return "".join((*out, self.said[at - self.begin :]))
 
     @property
     def text(self) -> str:
-        """What is shown of it."""
-        text = self.said if self.shown is None else "".join(self.shown)
-        return escaped(text) if self.of.in_json else text
+        """The same as it is written."""
+        return escaped(self.shown) if self.part.text.in_json else self.shown
 
 
-class RelayedText:
-    """One text as far as it has come. Positions in it are those of what it says: an escape in a
-    tool's arguments is the one character that it stands for.
+class RelayedPart:
+    """One part of a reply, such as a block, as far as it has come: a text, or a piece of one that
+    goes on in other parts.
 
     Args:
-        guard: of the request.
+        text: what is read as one with it.
         first: the first piece.
         sample: the event that it came in, without it.
         is_kept: whether an event that follows may repeat all of it.
 
     Attributes:
-        came, decided: characters that came, and that were looked through.
-        in_json, is_thought, place, marks: as of its pieces.
-        sample: as above.
+        text, sample: as above.
+        marks: as of its pieces.
     """
 
     def __init__(
-        self, guard: Guard, first: Fragment, sample: Mapping[str, Any], *, is_kept: bool
+        self, text: RelayedText, first: Fragment, sample: Mapping[str, Any], *, is_kept: bool
     ) -> None:
-        self._guard = guard
-        self.place = first.place
-        self.in_json = first.in_json
-        self.is_thought = first.is_thought
+        self.text = text
         self.marks = first.marks
         self.sample = sample
-        watches = guard.watches(first.place)
-        self._scanner = TextScanner(watches) if watches else None
-        self._escapes = JSONText() if first.in_json and watches else None
-        self._pieces: deque[Piece] = deque()
-        self._placed = 0
-        self._shown: tuple[int, str] | None = None  # from where on it is another, and what
-        self._since = 0
-        self._hides = False
-        self.came = self.decided = 0
         self._is_kept = is_kept
         self._whole: list[str] = []
         self._given: list[str] = []
-
-    @property
-    def has_escape(self) -> bool:
-        """Whether the last escape that came is not whole yet."""
-        return self._escapes is not None and self._escapes.holds
+        self._hides = False
 
     @property
     def whole(self) -> str:
@@ -98,16 +93,72 @@ class RelayedText:
 
     @property
     def given(self) -> str:
-        """All that was decided, as it is shown."""
+        """All that has gone on, as it is shown."""
         text = "".join(self._given)
-        return escaped(text) if self.in_json else text
+        return escaped(text) if self.text.in_json else text
 
     @property
     def again(self) -> str:
-        """What is shown where all of it is repeated, once it has ended."""
+        """What is shown where all of it is repeated, once it has gone on."""
         return self.given if self._hides else self.whole
 
     def push(self, text: str) -> tuple[Piece, bool]:
+        """The next piece, as `RelayedText.push`."""
+        if self._is_kept:
+            self._whole.append(text)
+        return self.text.push(text, self)
+
+    def scan(self, said: str) -> bool:
+        """Look through more of it that has no escapes, as `RelayedText.scan`."""
+        if self._is_kept:
+            self._whole.append(said)
+        return self.text.scan(said)
+
+    def skip(self, said: str) -> None:
+        """This has gone on as it came, before anybody asked for its pieces."""
+        if self._is_kept:
+            self._given.append(said)
+        self.text.skip(len(said))
+
+    def give(self, piece: Piece) -> None:
+        """A piece has gone on."""
+        self._hides = self._hides or bool(piece.edits)
+        if self._is_kept:
+            self._given.append(piece.shown)
+
+
+class RelayedText:
+    """One text as far as it has come, in one part of a reply or in several. Positions in it are
+    those of what it says: an escape in a tool's arguments is the one character that it stands for.
+
+    Args:
+        guard: of the request.
+        first: the first piece.
+
+    Attributes:
+        came, decided: characters that came, and that were looked through.
+        in_json, strand, place: as of its pieces.
+    """
+
+    def __init__(self, guard: Guard, first: Fragment) -> None:
+        self._guard = guard
+        self.place = first.place
+        self.in_json = first.in_json
+        self.strand = first.strand
+        watches = guard.watches(first.place)
+        self._scanner = TextScanner(watches) if watches else None
+        self._escapes = JSONText() if first.in_json and watches else None
+        self._pieces: deque[Piece] = deque()
+        self._edits: list[Edit] = []  # of which no piece was told
+        self._placed = 0
+        self.came = self.decided = 0
+
+    @property
+    def has_escape(self) -> bool:
+        """Whether the last escape that came is not whole yet."""
+        return self._escapes is not None and self._escapes.holds
+
+    def push(self, text: str, part: RelayedPart) -> tuple[Piece, bool]:
         """The next piece, looked through, and whether it is new: it is the one before where that
         ended within an escape.
 
@@ -117,20 +168,19 @@ class RelayedText:
         said = text if self._escapes is None else self._escapes.push(text)
         last = self._pieces[-1] if self._pieces and self._pieces[-1].open else None
         if last is None:
-            piece = self.add(said)
+            piece = self.add(said, part)
         else:
             piece = last
-            piece.said += said
-            piece.end += len(said)
+            piece.grow(said)
             self._placed += len(said)
         piece.open = self.has_escape
-        self.scan(said, text)
+        self.scan(said)
         self.settle()
         return piece, last is None
 
-    def add(self, said: str) -> Piece:
+    def add(self, said: str, part: RelayedPart) -> Piece:
         """A piece behind those that are there."""
-        piece = Piece(self, self._placed, said)
+        piece = Piece(part, self._placed, said)
         self._placed = piece.end
         self._pieces.append(piece)
         return piece
@@ -139,12 +189,8 @@ class RelayedText:
         """So many characters were decided before anybody asked for their pieces."""
         self._placed += characters
 
-    def scan(self, said: str, text: str) -> bool:
+    def scan(self, said: str) -> bool:
         """Look through more of it.
-
-        Args:
-            said: what that says.
-            text: the same as it came.
 
         Returns:
             Whether something else is shown.
@@ -152,57 +198,40 @@ class RelayedText:
         Raises:
             Blocked: it may not be shown.
         """
-        if self._is_kept:
-            self._whole.append(text)
         self.came += len(said)
-        return self._look(said)
-
-    def _look(self, said: str, *, is_last: bool = False) -> bool:
         scanner = self._scanner
-        self._since = self.decided
-        if scanner is None:
+        return self._decide(None if scanner is None else scanner.push, said)
+
+    def _decide(self, scan: Callable[..., str] | None, *said: str) -> bool:
+        scanner = self._scanner
+        if scanner is None or scan is None:
             self.decided = self.came
-            if self._is_kept:
-                self._given.append(said)
             return False
-        hidden = scanner.hidden
+        hidden, since = scanner.hidden, self.decided
         try:
-            shown = scanner.push(said)
-            if is_last:
-                shown += scanner.flush()
+            scan(*said)
         except TooManyNearMisses:
             self._guard.undecided(self.place, by_patterns=True)
             self._scanner = None
             self.decided = self.came
             return False
         self.decided = self.came - scanner.held
-        if self._is_kept:
-            self._given.append(shown)
         if scanner.hidden == hidden:
             return False
-        self._shown = (self._since, shown)
-        self._hides = True
+        self._edits += [(since + begin, since + end, word) for begin, end, word in scanner.edits]
         return True
 
     def settle(self) -> None:
         """Tell the pieces what was decided since the last time."""
-        since, now, shown = self._since, self.decided, self._shown
-        self._shown = None
-        self._since = now
-        for piece in self._pieces:
-            begin, end = max(since, piece.begin), min(now, piece.end)
-            if begin >= end:
-                continue
-            if shown is not None:
-                if piece.shown is None:
-                    piece.shown = [piece.said[: begin - piece.begin]]
-                piece.shown.append(shown[1])
-                shown = (now, "")
-            elif piece.shown is not None:
-                piece.shown.append(piece.said[begin - piece.begin : end - piece.begin])
+        for begin, end, word in self._edits:
+            for piece in self._pieces:
+                if max(begin, piece.begin) < min(end, piece.end):
+                    piece.edits.append((begin, end, word))
+                    piece.changed = True
+        self._edits.clear()
         while self._pieces:
             first = self._pieces[0]
-            if first.open or first.end > now:
+            if first.open or first.end > self.decided:
                 break
             first.done = True
             self._pieces.popleft()
@@ -217,10 +246,10 @@ class RelayedText:
         if self._pieces and self._pieces[-1].open:
             last = self._pieces[-1]
             last.open = False
-            last.said += rest
-            last.end += len(rest)
+            last.grow(rest)
             self._placed += len(rest)
-        self.came += len(rest)
-        if self.decided < self.came or self._pieces:
-            self._look(rest, is_last=True)
+        if self.decided < self.came + len(rest) or self._pieces:
+            self.scan(rest)
+            scanner = self._scanner
+            self._decide(None if scanner is None else scanner.flush)
             self.settle()

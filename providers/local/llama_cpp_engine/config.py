@@ -28,7 +28,8 @@ class LlamaCppConfig(LocalConfig):
     """Layers that go to the GPU, if llama-cpp-python was built for one; -1 for all."""
 
     threads: PositiveInt | None = None
-    """CPU threads of a model; the cores that the process may use, unless told otherwise."""
+    """CPU threads of a model, in place of the cores that the process may use and of trying now and
+    then whether fewer compute a step sooner, as they do beside other busy processes."""
 
     max_sequences: Annotated[PositiveInt, Field(le=256)] = 8
     """How many requests are generated at the same time; the others wait."""

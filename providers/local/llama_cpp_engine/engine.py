@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -190,11 +191,17 @@ class LlamaEngine(EngineThread[LlamaSequence]):
 
     def _decode(self, batch: LlamaBatch) -> int:
         """Compute the batch, which is of text, or of one medium; llama.cpp's status."""
-        chunk = batch.chunks[0]
+        chunk, team = batch.chunks[0], self.loaded.team
         run = chunk.sequence.media.at(chunk.sequence.computed)
-        if run is None:
-            return self.loaded.context.decode(self._fill(batch))
-        return self._show(chunk, run)
+        if run is not None:
+            return self._show(chunk, run)
+        tokens = self._fill(batch)
+        self.loaded.context.use_threads(team.threads)
+        begun = time.perf_counter()
+        status = self.loaded.context.decode(tokens)
+        if status == 0:
+            team.took((len(batch.chunks), tokens), time.perf_counter() - begun)
+        return status
 
     def _show(self, chunk: LlamaChunk, run: LlamaRun) -> int:
         """Compute the parts of a medium in the place of tokens; llama.cpp's status."""

@@ -31,6 +31,7 @@ from providers.local.media.medium import Kind
 from providers.local.memory import available_memory
 from providers.local.models.defaults import defaults_beside
 from providers.local.prompts.end_tokens import known_end_tokens
+from providers.local.threads.team_size import TeamSize, sizes
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LoadedLlama:
         always: the adapters with which all is computed.
         senses: what makes embeddings of media; None where the model takes text alone.
         projector_bytes: what that takes.
+        team: with how many threads each step is computed.
     """
 
     config: LlamaCppConfig
@@ -68,6 +70,7 @@ class LoadedLlama:
     context: Context
     slots: Slots
     limits: LlamaLimits
+    team: TeamSize
     always: AdapterScales = ()
     senses: LlamaSenses | None = None
     projector_bytes: int = 0
@@ -168,6 +171,7 @@ def load(
             step=extent.step_tokens if config.deterministic else None,
         ),
         limits=LlamaLimits(tokens=extent.step_tokens, scored_tokens=SCORED_TOKENS),
+        team=_team(config),
         always=always,
         senses=senses,
         projector_bytes=projector_path.stat().st_size if projector_path is not None else 0,
@@ -245,6 +249,18 @@ def _context(
             " model or a smaller 'kv_cache'."
         ) from error
     return context, always
+
+
+def _team(config: LlamaCppConfig) -> TeamSize:
+    """With how many threads steps are computed: with those that the template names, or with as
+    many as compute them the soonest.
+
+    That is not looked for where it may change a reply, since attention adds up the parts that
+    threads have, nor with a GPU, which computes on after a step has been handed to it.
+    """
+    if config.threads or config.deterministic or layers_on_gpu(config.n_gpu_layers):
+        return TeamSize([config.threads or cpu_cores()])
+    return TeamSize(sizes(cpu_cores()))
 
 
 def _projector(name: str, model: Model, path: Path, config: LlamaCppConfig) -> Projector:

@@ -12,10 +12,10 @@ from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
 from providers.local.residency.ledger import Sizes
+from providers.local.threads.waiting import bounded_waiting
 from providers.local.torch_engine import lost_devices
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.kinds import is_embedder, is_reranker
-from providers.local.waiting import bounded_waiting
 from providers.requirements import require
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 TURNS = 1000
 """How often torch's threads look for each other before they sleep, 15 to 45 microseconds, as the
 CPU goes; see `waiting`. A step has more of such meetings than llama.cpp's, of threads that are less
-far apart. Beside busy processes there are fewer threads; see `thread_team`."""
+far apart. Beside busy processes there are fewer threads; see `team_size`."""
 
 _GGUF_MODULES = ("accelerate", "gguf")
 

@@ -28,6 +28,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
 )
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.tools.names import ANTHROPIC_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -101,6 +102,7 @@ class AnthropicMessagesProvider(
     relays = _PATHS.keys()
 
     parameters = anthropic_messages.RENDERED_PARAMETERS
+    tool_names = ANTHROPIC_NAMES
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.anthropic_messages.errors import DIALECT, threads_unsupported
 from llama_compat.dialects.anthropic_messages.events import encode_event, message_events
+from llama_compat.dialects.anthropic_messages.hosted_blocks import SEARCH_RESULT, has_found
 from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
@@ -34,7 +35,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
-from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.streams import stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import (
@@ -45,6 +46,8 @@ from providers.remote.upstream.vendor_errors import (
 
 Post = Callable[[bytes, Mapping[str, str]], UpstreamExchange]
 """Sends a body with these headers to where the call's wire is."""
+
+_NULL = Raw(b"null")
 
 _REQUIRED = {"messages": "content", "count_tokens": "input_tokens"}
 """What the whole reply to each call has."""
@@ -160,16 +163,18 @@ class MessagesStream(NamedEventsStream):
     """
 
     plain = re.compile(rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
+    search = b'"%b"' % SEARCH_RESULT.encode()
 
     def __init__(self, provider: str, model: Raw) -> None:
         super().__init__(provider)
         self._model = model
         self._usages: list[Raw | None] = [None, None]
+        self._searches = 0
 
     @property
     def usage(self) -> Usage | None:
-        """What the vendor counted last, if it counted."""
-        return _usage(self._usages)
+        """What the vendor counted last, if it counted; and what it has searched for until then."""
+        return with_searches(_usage(self._usages), self._searches)
 
     def whole(self, body: bytes) -> bytes:
         """A whole message, which ignores that a stream was asked for, as the events of one.
@@ -199,6 +204,8 @@ class MessagesStream(NamedEventsStream):
             raise makes_no_sense(
                 self._provider, ValueError(f"its stream begins with '{kind}', not 'message_start'")
             )
+        elif kind == "content_block_start" and self.search in data:
+            self._searches += has_found(members(from_raw(fields.get("content_block", _NULL))))
         elif kind == "message_delta":
             self._usages[1] = fields.get("usage")
         elif kind == "message_stop":
@@ -210,7 +217,7 @@ class MessagesStream(NamedEventsStream):
 
     def _start(self, fields: JSONFields) -> bytes:
         try:
-            message = parse_object(fields.get("message", Raw(b"null")))
+            message = parse_object(fields.get("message", _NULL))
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
         self.begun = True

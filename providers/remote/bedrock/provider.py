@@ -23,6 +23,7 @@ from llama_compat.mixins import (
 )
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.settings.model import TemplateSettings
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, StreamEvent
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.bedrock.settings import BedrockConfig
@@ -83,6 +84,7 @@ class BedrockConverseProvider(
     config: BedrockConverseConfig
 
     parameters = bedrock_converse.RENDERED_PARAMETERS
+    tool_names = OPENAI_NAMES  # Its own are the same.
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

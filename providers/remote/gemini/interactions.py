@@ -1,7 +1,8 @@
 """Google's Interactions API: relayed for its own clients, and asked in the vocabulary.
 
 Relayed interactions keep their bytes. Of the request only the name of the model, or of the agent,
-is replaced; and thoughts are left out that Google has not sealed, and would refuse.
+is replaced; and steps are left out that Google has not said: thoughts that it has not sealed, and
+would refuse, and calls of tools that this server has run.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from llama_compat.dialects import gemini, gemini_interactions
+from llama_compat.dialects.counts import members
+from llama_compat.dialects.gemini.grounding import paid_searches
 from llama_compat.dialects.gemini_interactions.errors import DIALECT
 from llama_compat.dialects.gemini_interactions.events import encode_event, interaction_events
+from llama_compat.dialects.gemini_interactions.hosted import (
+    OWN_IDS,
+    SEARCH_CALL,
+    is_own,
+    queries_in,
+)
 from llama_compat.dialects.gemini_interactions.replies import LAST_STATUSES
 from llama_compat.dialects.gemini_interactions.usage import parse_usage
 from llama_compat.dialects.seals import OF_A_CALL
@@ -34,7 +43,7 @@ from llama_compat.wire.json_fields import (
 from providers.remote.relaying.json_objects import encode, read_reply
 from providers.remote.relaying.native import speaking, whole_reply
 from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
-from providers.remote.relaying.streams import stream_reply
+from providers.remote.relaying.streams import stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import makes_no_sense
@@ -45,6 +54,8 @@ WIRE = "interactions"
 PATH = "/interactions"
 
 _HEADERS = {"api-revision": gemini_interactions.REVISION}
+
+_NULL = Raw(b"null")
 
 _REQUIRED = ("status",)
 """What every interaction has."""
@@ -106,22 +117,30 @@ def _vendor_fields(call: Call, model: str) -> JSONFields:
     fields = dict(call.fields)
     fields["model" if "model" in fields else "agent"] = to_raw(model)
     with suppress(ValueError):  # Google says better what is wrong with them.
-        fields["input"] = without_foreign_thoughts(fields["input"])
+        fields["input"] = without_foreign_steps(fields["input"])
     return fields
 
 
-def without_foreign_thoughts(input: Raw) -> Raw:
-    """The `input` of a request without the thoughts that others had; all else keeps its bytes. A
-    seal that generateContent has on a call is a thought's here.
+_FOREIGN = re.compile(rb'"thought"|"%b' % OWN_IDS.encode())
+"""One of these is where a step may be another's."""
+
+
+def without_foreign_steps(input: Raw) -> Raw:
+    """The `input` of a request without the thoughts that others had, and the tools that this server
+    has run; all else keeps its bytes. A seal that generateContent has on a call is a thought's
+    here.
 
     Raises:
         ValueError: it is no list of objects.
     """
-    if b'"thought"' not in bytes(input) or not bytes(input).lstrip().startswith(b"["):
+    if not _FOREIGN.search(bytes(input)) or not bytes(input).lstrip().startswith(b"["):
         return input
     steps = parse_objects(input)
     kept = [fitted for step in steps if (fitted := _fitted(step)) is not None]
     return input if all(map(_same, kept, steps)) and len(kept) == len(steps) else to_raw(kept)
+
+
+_IDS = {"id", "call_id"}
 
 
 def _same(new: JSONFields, old: JSONFields) -> bool:
@@ -130,7 +149,7 @@ def _same(new: JSONFields, old: JSONFields) -> bool:
 
 def _fitted(step: JSONFields) -> JSONFields | None:
     if _text(step.get("type")) != "thought":
-        return step
+        return None if is_own({name: from_raw(step[name]) for name in _IDS & step.keys()}) else step
     thought = gemini.parse_seal("", _text(step.get("signature")) or None)
     if thought.sealed_by == gemini.FAMILY:
         return step
@@ -160,10 +179,18 @@ class InteractionStream(NamedEventsStream):
     """
 
     plain = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
+    search = b'"%b"' % SEARCH_CALL.encode()
 
     def __init__(self, provider: str) -> None:
         super().__init__(provider)
         self._has_last_status = False
+        self._model: Any = None
+        self._searched: set[str] = set()
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the vendor counted at the end; and what it has searched for."""
+        return with_searches(self._usage, paid_searches(self._searched, self._model))
 
     @property
     def complete(self) -> bool:
@@ -191,6 +218,12 @@ class InteractionStream(NamedEventsStream):
         kind = _text(fields.get("event_type")) or event.name.decode(errors="replace")
         if kind == "interaction.completed":
             self._complete(fields)
+        elif kind == "interaction.created":
+            self._model = members(from_raw(fields.get("interaction", _NULL))).get("model")
+        elif self.search in data:
+            for name in ("step", "delta"):
+                step = members(from_raw(fields.get(name, _NULL)))
+                self._searched.update(queries_in(step))
         elif kind == "interaction.status_update":
             self._has_last_status = _text(fields.get("status")) in LAST_STATUSES
         self.spoken = (
@@ -202,7 +235,7 @@ class InteractionStream(NamedEventsStream):
 
     def _complete(self, fields: JSONFields) -> None:
         try:
-            interaction = parse_object(fields.get("interaction", Raw(b"null")))
+            interaction = parse_object(fields.get("interaction", _NULL))
         except ValueError as error:
             raise makes_no_sense(self._provider, error) from None
         self._usage = _usage(interaction) or self._usage

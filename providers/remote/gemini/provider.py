@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
+from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -21,6 +21,7 @@ from llama_compat.mixins import (
     OpenAIEmbeddingsUnsupportedMixin,
 )
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.tools.names import GEMINI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     EmbeddingRequest,
@@ -83,6 +84,7 @@ class GeminiProvider(
     config: GeminiConfig
 
     parameters = gemini.RENDERED_PARAMETERS
+    tool_names = GEMINI_NAMES
     embedding_parameters = frozenset({"dimensions"})
     relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
 
@@ -105,11 +107,13 @@ class GeminiProvider(
         return True
 
     def hosted_tools(self, wire: str) -> Set[str]:
-        """Google's search, or what the template names."""
+        """Google's search, or what the template names; in interactions Google has all kinds."""
         if self.config.hosted_tools is not None:
             return self.config.hosted_tools
         host = urlsplit(self.config.base_url).hostname or ""
-        return frozenset({WEB_SEARCH}) if host.endswith(_GOOGLES) else frozenset()
+        if not host.endswith(_GOOGLES):
+            return frozenset()
+        return frozenset(NAMES.values() if wire == interactions.WIRE else {WEB_SEARCH})
 
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
         """Where Google's search is, which can't be told anything. Beside functions and JSON only
@@ -117,7 +121,6 @@ class GeminiProvider(
         wanted = request.response_format
         return (
             WEB_SEARCH in self.hosted_tools("gemini_generate")
-            and not self._by_interactions
             and gemini.searches(request.model)
             and tool == WebSearchTool(tool.name, context_size=tool.context_size)
             and request.has_one_hosted_tool_alone

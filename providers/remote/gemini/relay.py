@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.gemini.frames import Frame, in_one_line
-from llama_compat.dialects.gemini.grounding import queries_in, with_searches
+from llama_compat.dialects.gemini.grounding import paid_searches, queries_in
 from llama_compat.dialects.gemini.input.turns import signed
 from llama_compat.dialects.gemini.members import spelling
 from llama_compat.dialects.gemini.models import model_path
@@ -37,7 +37,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.streams import RelayedStream, stream_reply
+from providers.remote.relaying.streams import RelayedStream, stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
 from providers.remote.upstream.vendor_errors import (
@@ -116,18 +116,23 @@ def _naming(fields: Mapping[str, Raw], model: str) -> JSONFields:
 
 def _checked(provider: str, body: bytes, required: Sequence[str]) -> tuple[bytes, Usage | None]:
     fields = reply_fields(provider, body, required)
-    return body, _usage(fields, set(_queries(fields, body)))
+    return body, _usage(fields, fields, set(_queries(fields, body)))
 
 
-def _usage(fields: JSONFields, queries: Collection[str]) -> Usage | None:
-    """What was counted in a response, and that so much was searched for."""
-    if "usageMetadata" not in fields:
-        return None
-    usage = parse_usage(from_raw(fields["usageMetadata"]))
-    if usage is None or not queries:
+def _usage(counted: JSONFields, named: JSONFields, queries: Collection[str]) -> Usage | None:
+    """What was counted, and that so much was searched for.
+
+    Args:
+        counted: the response that says it; may say nothing.
+        named: one that says which model it is.
+        queries: what was searched for.
+    """
+    told = counted.get("usageMetadata")
+    usage = None if told is None else parse_usage(from_raw(told))
+    if not queries:
         return usage
-    model = from_raw(fields["modelVersion"]) if "modelVersion" in fields else None
-    return with_searches(usage, queries, model)
+    model = from_raw(named["modelVersion"]) if "modelVersion" in named else None
+    return with_searches(usage, paid_searches(queries, model))
 
 
 def _queries(fields: JSONFields, data: bytes) -> Iterator[str]:
@@ -166,12 +171,13 @@ class GeminiEvents(RelayedStream):
         self._blocked = False
         self._decoder = sse.EventDecoder()
         self._counted: JSONFields = {}
+        self._named: JSONFields = {}
         self._searched: set[str] = set()
 
     @property
     def usage(self) -> Usage | None:
-        """What was counted last; each event may count."""
-        return _usage(self._counted, self._searched)
+        """What was counted last; each event may count, and tell of searches."""
+        return _usage(self._counted, self._named, self._searched)
 
     @property
     def complete(self) -> bool:
@@ -228,6 +234,8 @@ class GeminiEvents(RelayedStream):
             self._blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
         if "usageMetadata" in fields:
             self._counted = fields
+        if "modelVersion" in fields:
+            self._named = fields
         self._searched.update(_queries(fields, data))
         self.begun = True
         if not self.spoken:

@@ -20,6 +20,8 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_reasoning,
     with_reasoning_in,
 )
+from llama_compat.dialects.openai.chat.role_order import FAMILY as ORDERED
+from llama_compat.dialects.openai.chat.role_order import with_role_order
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage, wants_usage
@@ -40,6 +42,7 @@ from llama_compat.mixins import (
 from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.tools.call_ids import alphanumeric_id
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -173,6 +176,7 @@ class RemoteOpenAIProvider(
     config: RemoteOpenAIConfig
     parameters = chat.RENDERED_PARAMETERS | completions.RENDERED_PARAMETERS
     embedding_parameters = frozenset({"dimensions"})
+    tool_names = OPENAI_NAMES
 
     def __init__(
         self,
@@ -352,7 +356,7 @@ class RemoteOpenAIProvider(
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
         )
-        await self._fit_messages(fields)
+        await self._fit_messages(fields, target.model)
         exchange = self._exchange(call, target, encode_fields(fields))
         if call.operation.name == "embeddings":
             reply = await self._relay_embeddings(call, exchange)
@@ -507,7 +511,7 @@ class RemoteOpenAIProvider(
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
-        await self._fit_messages(fields)
+        await self._fit_messages(fields, request.model)
         path, base_url = self._place(wire, Target(request.model))
         async with (
             self.upstream.post(
@@ -539,11 +543,11 @@ class RemoteOpenAIProvider(
 
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """A vendor's own models are of its family, those of others of their maker's."""
-        family = self.vendor.family or reasoning_family(model)
+        family = self._family(model)
         needed = "reasoning_content" in self._stand_ins
         return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
 
-    async def _fit_messages(self, fields: JSONFields) -> None:
+    async def _fit_messages(self, fields: JSONFields, model: str) -> None:
         """See that what the models of others said is in the vendor's form."""
         messages = fields.get("messages")
         if messages is None:
@@ -555,6 +559,14 @@ class RemoteOpenAIProvider(
             fit = partial(alphanumeric_id, length=length)
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(size, with_fitting_ids, fields["messages"], fit)
+        if self._family(model) == ORDERED:
+            size, marks = memoryview(messages).nbytes, self.vendor.marks_prefix
+            fields["messages"] = await off_loop(
+                size, with_role_order, fields["messages"], marks_prefix=marks
+            )
+
+    def _family(self, model: str) -> str:
+        return self.vendor.family or reasoning_family(model)
 
     async def _fit_reasoning(self, fields: JSONFields, messages: Raw, taken: Set[str]) -> None:
         """Leave in the messages of a request what the vendor takes of what models thought, and put

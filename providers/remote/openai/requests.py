@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from msgspec import Raw
 
+from llama_compat.dialects.openai.parameters import HINTS
 from llama_compat.errors import unsupported_parameter
 from llama_compat.exchange import Call, Target
 from llama_compat.fitting.fit import WISHES
@@ -24,7 +25,8 @@ def vendor_fields(
         vendor: what it refuses, and what it calls otherwise.
         provider: the provider's id, for messages.
         unsupported: what the template says to do with what the vendor can't honour: `drop` it, or
-            `adapt` to it, which drops mere wishes; otherwise the request is refused.
+            `adapt` to it, which drops mere wishes; otherwise the request is refused. Hints are
+            dropped unless it says `refuse`.
 
     Returns:
         The members, and the names of those left out although they ask for something.
@@ -46,7 +48,8 @@ def vendor_fields(
         ]
     dropped = tuple(name for name in left_out if _asks_for_something(name, fields[name]))
     if dropped and unsupported != "drop":
-        missed = [name for name in dropped if unsupported != "adapt" or name not in WISHES]
+        passed_over = _PASSED_OVER.get(unsupported, frozenset())
+        missed = [name for name in dropped if name not in passed_over]
         if missed:
             raise unsupported_parameter(missed[0], provider)
     for name in left_out:
@@ -54,6 +57,11 @@ def vendor_fields(
     if call.operation.name == "chat" and not vendor.renamed.keys().isdisjoint(fields):
         fields = {vendor.renamed.get(name, name): value for name, value in fields.items()}
     return fields, dropped
+
+
+_PASSED_OVER: Mapping[str | None, frozenset[str]] = {None: HINTS, "adapt": HINTS | WISHES}
+"""What is left out all the same, by `unsupported`: a hint asks for nothing that a client would
+miss. A call that is translated brings none."""
 
 
 def _with_usage(options: Raw | None) -> Raw:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
@@ -26,7 +26,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
-from llama_compat.types import Units, Usage
+from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
@@ -38,7 +38,7 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from providers.remote.relaying.held import HeldBytes
-from providers.remote.relaying.streams import RelayedStream, stream_reply
+from providers.remote.relaying.streams import RelayedStream, stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense, relayed_headers
@@ -146,12 +146,8 @@ class ResponseStream(RelayedStream):
 
     @property
     def usage(self) -> Usage | None:
-        """What the vendor counted at the end; and what it has searched for, which is paid for
-        however the stream ends."""
-        usage = self._usage
-        if not self._searches or (usage is not None and usage.units is not None):
-            return usage
-        return structs.replace(usage or Usage(), units=Units(searches=self._searches))
+        """What the vendor counted at the end; and what it has searched for."""
+        return with_searches(self._usage, self._searches)
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """See `RelayedStream`."""

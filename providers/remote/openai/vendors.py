@@ -117,6 +117,7 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
+        marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
             that it runs itself, so that calls with them are relayed.
@@ -143,6 +144,7 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
+    marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
     batches: BatchRow | None = None
@@ -273,9 +275,27 @@ VENDORS: dict[str, Vendor] = {
             **MODERATIONS,
             "transcriptions": "/audio/transcriptions",
         },
-        # https://docs.mistral.ai/api: anything else is answered with 422 `extra_forbidden`
+        # https://docs.mistral.ai/api: anything else is answered with 422 `extra_forbidden`. These
+        # are what OpenAI's clients send and its own SDK does not have (mistralai 3.7.0, client/
+        # models/chatcompletionrequest.py, 2026-11-28).
         renamed={**MAX_TOKENS_ONLY, "seed": "random_seed"},
-        refused=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
+        refused=frozenset(
+            {
+                "audio",
+                "logit_bias",
+                "logprobs",
+                "modalities",
+                "prompt_cache_key",
+                "prompt_cache_retention",
+                "safety_identifier",
+                "service_tier",
+                "store",
+                "top_logprobs",
+                "user",
+                "verbosity",
+                "web_search_options",
+            }
+        ),
         knows_stream_options=False,
         # AssistantMessage is a closed schema: 422 `extra_forbidden` for `reasoning_content`
         # (charmbracelet/crush#1590, 2026-11). Its own thoughts are parts of the content, which its
@@ -284,6 +304,7 @@ VENDORS: dict[str, Vendor] = {
         # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
+        marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,
     ),

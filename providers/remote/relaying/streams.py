@@ -11,9 +11,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol, runtime_checkable
 
+from msgspec import structs
+
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.exchange import Reply, until_content
-from llama_compat.types import Usage
+from llama_compat.types import Units, Usage
 from providers.remote.relaying.answers import NO_EVENTS, opening
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.vendor_errors import relayed_headers
@@ -158,6 +160,14 @@ async def relay_stream(
     if left := stream.end():
         yield left
     await response.drain()
+
+
+def with_searches(usage: Usage | None, searches: int) -> Usage | None:
+    """What a vendor has counted so far, and so many searches where it has not said how many it will
+    be paid for: each is as it is made, however the stream ends."""
+    if not searches or (usage is not None and usage.units is not None):
+        return usage
+    return structs.replace(usage or Usage(), units=Units(searches=searches))
 
 
 @runtime_checkable

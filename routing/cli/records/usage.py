@@ -219,6 +219,8 @@ _CELLS: Mapping[str, Callable[[Use], str]] = {
     "Cached": lambda use: f"{use.cached_tokens:,}",
     "Output": lambda use: _tokens(use, use.output_tokens),
     "Reasoning": lambda use: f"{use.reasoning_tokens:,}",
+    "Searches": lambda use: f"{use.searches:,}",
+    "Tools": lambda use: f"{use.tool_calls:,}",
     "Cost": _cost,
     "Mean": lambda use: f"{use.milliseconds / use.requests / 1000:.2f} s",
 }
@@ -226,11 +228,22 @@ _CELLS: Mapping[str, Callable[[Use], str]] = {
 
 _SHORTER_BARS = "bars"
 
-_LEFT_OUT_FIRST = ("Mean", _SHORTER_BARS, _SHORTER_BARS, "Reasoning", "Cached", "Errors")
+_LEFT_OUT_FIRST = (
+    "Mean",
+    _SHORTER_BARS,
+    _SHORTER_BARS,
+    "Reasoning",
+    "Tools",
+    "Searches",
+    "Cached",
+    "Errors",
+)
 
 _WHERE_THERE_ARE_ANY: Mapping[str, Callable[[Use], int]] = {
     "Cached": lambda use: use.cached_tokens,
     "Reasoning": lambda use: use.reasoning_tokens,
+    "Searches": lambda use: use.searches,
+    "Tools": lambda use: use.tool_calls,
 }
 
 

@@ -103,7 +103,10 @@ class Ledger:
         if request.cached:
             provider, finished = CACHE, one_line(finish_reason(request.tail))
         counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
-        prompt, completion, cached, reasoning, written, _ = counts
+        prompt, completion, cached, reasoning, written, units = counts
+        # What is given again was searched for before.
+        known = None if units is None or request.cached else units.searches
+        searches = None if known is None else round(known)
         return Record(
             time.time() - time.monotonic() + begun,
             request.request_id,
@@ -136,6 +139,8 @@ class Ledger:
             trail_of(attempts.made, request.parts, begun, request.ended)
             if request.parts or len(attempts.made) > 1
             else "",
+            searches,
+            sum(part.kind == "tool" for part in request.parts),
         )
 
 

@@ -43,6 +43,9 @@ class Record(Struct, gc=False):
             two; the verdicts are `block`, `redact`, `monitor` and `error`.
         trail: what was tried, where that were several targets: JSON, see
             `routing.observability.records.trail`.
+        searches: what is paid for by the search: those of the web by the vendor, and of rerank;
+            None where there was nothing of that.
+        tool_calls: calls of tools that the server ran, searches of its own among them.
     """
 
     time: float
@@ -74,6 +77,8 @@ class Record(Struct, gc=False):
     cost: int | None = None
     guardrails: str = ""
     trail: str = ""
+    searches: int | None = None
+    tool_calls: int = 0
 
 
 COLUMNS = Record.__struct_fields__
@@ -91,8 +96,13 @@ SUMS = (
     "cost",
     "unpriced",
     "milliseconds",
+    "searches",
+    "tool_calls",
 )
 """What is added up a day. `unpriced` are the requests with tokens whose price is not known."""
+
+_FIRST_SUMS = SUMS[: SUMS.index("searches")]
+"""Those that there were from the beginning."""
 
 ROLLUP_KEYS = ("day", "key", "model", "provider")
 """What the sums of a day are by; `day` counts from 1970-01-01 in UTC."""
@@ -134,11 +144,15 @@ SUMS_OF_RECORDS = (
     *(f"COALESCE(SUM({each}), 0)" for each in SUMS[2:10]),
     "SUM(CASE WHEN cost IS NULL AND input_tokens IS NOT NULL THEN 1 ELSE 0 END)",
     "CAST(ROUND(SUM(duration) * 1000) AS BIGINT)",
+    "COALESCE(SUM(searches), 0)",
+    "SUM(tool_calls)",
 )
 """`SUMS`, as SQL of a group of records."""
 
 # PostgreSQL rounds where it casts, SQLite cuts off: half an hour less is the same to both.
 HOUR_OF_RECORD = "CAST(ROUND((time - 1800) / 3600) AS BIGINT)"
+
+_ROLLUPS = ("rollups", "hourly_rollups")
 
 MIGRATIONS = Migrations(
     "records",
@@ -157,7 +171,7 @@ MIGRATIONS = Migrations(
             "CREATE INDEX records_by_time ON records (time)",
             "CREATE TABLE rollups (day BIGINT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL,"
             " provider TEXT NOT NULL, "
-            + ", ".join(f"{each} BIGINT NOT NULL" for each in SUMS)
+            + ", ".join(f"{each} BIGINT NOT NULL" for each in _FIRST_SUMS)
             + ", PRIMARY KEY (day, key, model, provider))",
             "CREATE TABLE bodies (id {identity}, time DOUBLE PRECISION NOT NULL,"
             " request_id TEXT NOT NULL, request {blob} NOT NULL, reply {blob} NOT NULL)",
@@ -168,10 +182,10 @@ MIGRATIONS = Migrations(
         (
             "CREATE TABLE hourly_rollups (hour BIGINT NOT NULL, key TEXT NOT NULL,"
             " model TEXT NOT NULL, provider TEXT NOT NULL, "
-            + ", ".join(f"{each} BIGINT NOT NULL" for each in SUMS)
+            + ", ".join(f"{each} BIGINT NOT NULL" for each in _FIRST_SUMS)
             + ", PRIMARY KEY (hour, key, model, provider))",
             f"INSERT INTO hourly_rollups SELECT {HOUR_OF_RECORD}, key, route, provider,"
-            f" {', '.join(SUMS_OF_RECORDS)} FROM records"
+            f" {', '.join(SUMS_OF_RECORDS[: len(_FIRST_SUMS)])} FROM records"
             f" GROUP BY {HOUR_OF_RECORD}, key, route, provider",
             _in_partitions("records", ("records_by_time", "time")),
             _in_partitions(
@@ -184,5 +198,15 @@ MIGRATIONS = Migrations(
             "CREATE INDEX records_by_request ON records (request_id)",
         ),
         ("ALTER TABLE bodies ADD COLUMN headers TEXT NOT NULL DEFAULT ''",),
+        (
+            "ALTER TABLE records ADD COLUMN searches BIGINT",
+            *(
+                f"ALTER TABLE {table} ADD COLUMN {each} BIGINT NOT NULL DEFAULT 0"
+                for table, each in (
+                    ("records", "tool_calls"),
+                    *((table, each) for table in _ROLLUPS for each in ("searches", "tool_calls")),
+                )
+            ),
+        ),
     ],
 )

@@ -441,14 +441,21 @@ def _sums_of(records: Iterable[Record], seconds: int) -> list[Row]:
     return [(*key, *_sums(groups[key])) for key in sorted(groups)]
 
 
-_SUMMED = ("cancelled", *SUMS[SUMS.index("input_tokens") : SUMS.index("unpriced")], "duration")
+_SUMMED = (
+    "cancelled",
+    *SUMS[SUMS.index("input_tokens") : SUMS.index("unpriced")],
+    "searches",
+    "tool_calls",
+    "duration",
+)
 _summed = attrgetter("error", *_SUMMED)
 
 
 def _sums(records: Sequence[Record]) -> tuple[int, ...]:
     """`SUMS` of some records."""
     errors, *columns = zip(*map(_summed, records), strict=True)
-    sums = [sum(filter(None, column)) for column in columns]
-    seconds = sums.pop()
+    *sums, searches, tool_calls, seconds = (sum(filter(None, column)) for column in columns)
     unpriced = sum(1 for each in records if each.cost is None and each.input_tokens is not None)
-    return len(records), sum(map(bool, errors)), *sums, unpriced, round(seconds * 1000)
+    milliseconds = round(seconds * 1000)
+    rest = (unpriced, milliseconds, searches, tool_calls)
+    return len(records), sum(map(bool, errors)), *sums, *rest

@@ -62,6 +62,8 @@ class Use(Struct):
         cost: in billionths of a dollar, of those requests whose price is known.
         unpriced: requests with tokens whose price is not known.
         milliseconds: how long all requests took together.
+        searches: what is paid for by the search.
+        tool_calls: of tools that the server ran.
     """
 
     keys: tuple[Any, ...]
@@ -77,6 +79,8 @@ class Use(Struct):
     cost: int = 0
     unpriced: int = 0
     milliseconds: int = 0
+    searches: int = 0
+    tool_calls: int = 0
 
     @property
     def dollars(self) -> float | None:
@@ -253,6 +257,8 @@ def use_rows(
             "cache_write_tokens": use.cache_write_tokens,
             "output_tokens": use.output_tokens,
             "reasoning_tokens": use.reasoning_tokens,
+            "searches": use.searches,
+            "tool_calls": use.tool_calls,
             "estimated_requests": use.estimated,
             "cost_usd": use.dollars,
             "unpriced_requests": use.unpriced,

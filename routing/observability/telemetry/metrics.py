@@ -156,6 +156,11 @@ class Metrics:
             ("tool",),
             semconv.DURATION_BUCKETS,
         )
+        self.searches = self._counter(
+            "searches",
+            "What is paid for by the search: of the web by vendors, of rerank.",
+            by_route,
+        )
         self.tokens = self._counter("tokens", "Tokens, by what they were.", (*by_route, "type"))
         self.cost = self._counter("cost_dollars", "What requests cost, where known.", by_route)
         self.overhead = self._histogram(
@@ -314,6 +319,8 @@ class Metrics:
         for found in first.guardrails.split():
             name, _, verdict = found.rpartition(":")
             self._of(self.guardrails, route, name, verdict).inc(len(records))
+        if searches := sum(record.searches or 0 for record in records):
+            self._of(self.searches, route, provider).inc(searches)
         for record in records:
             if record.trail:
                 self._parts(route, record.trail)

@@ -64,6 +64,8 @@ function facts(record, names) {
     [words.cached, record.cached_tokens && number(record.cached_tokens)],
     [words.written, record.cache_write_tokens && number(record.cache_write_tokens)],
     [words.reasoning, record.reasoning_tokens && number(record.reasoning_tokens)],
+    [words.searches, record.searches && number(record.searches)],
+    [words.tools, record.tool_calls && number(record.tool_calls)],
     [words.cost, record.cost_usd === null ? null : dollars(record.cost_usd)],
     [words.first, record.first_content === null ? null : seconds(record.first_content)],
     [words.took, seconds(record.duration)],

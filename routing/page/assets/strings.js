@@ -523,6 +523,7 @@ export const WORDS = {
       time: "When", key: "Key", api: "API", model: "Model", served: "Served by", target: "Target",
       status: "Status", error: "Error", message: "Said", finish: "Ended because", tokens: "Tokens in",
       output: "Tokens out", cached: "Read from the cache", written: "Written to the cache", reasoning: "Reasoning",
+      searches: "The vendor's searches", tools: "Tools run here",
       cost: "Cost", first: "First content", took: "Took", overhead: "Of that here", guardrails: "Guardrails",
     },
     estimated: "estimated",

@@ -59,7 +59,7 @@ class Context:
         params.n_ctx, params.n_seq_max = tokens, sequences
         params.n_batch = params.n_ubatch = batch_tokens
         params.n_outputs_max = outputs
-        params.n_threads = params.n_threads_batch = threads
+        params.n_threads = params.n_threads_batch = self._threads = threads
         params.embeddings, params.offload_kqv = embeddings, offload
         # One pool for all: sequences of any length, and prefixes shared by marking cells.
         params.kv_unified = not apart
@@ -125,6 +125,12 @@ class Context:
             if lib.llama_set_adapters_lora(self._context, array, len(wanted), scales):
                 raise refusal()
         self._adapters = wanted
+
+    def use_threads(self, threads: int) -> None:
+        """Compute with so many threads of the CPU from now on."""
+        if threads != self._threads:
+            lib.llama_set_n_threads(self._context, threads, threads)
+            self._threads = threads
 
     def decode(self, tokens: int) -> int:
         """Compute the first `tokens` of the batch: 0 when done, `NO_ROOM`, or another failure."""

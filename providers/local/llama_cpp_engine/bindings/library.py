@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from providers.local.llama_cpp_engine.bindings.fit import TESTED, fitting
-from providers.local.waiting import bounded_waiting
+from providers.local.threads.waiting import bounded_waiting
 
 TURNS = 20_000
 """How often llama.cpp's threads look for each other before they sleep; see `waiting`."""
@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, int] = {
     "llama_sampler_sample": 3,
     "llama_set_adapters_lora": 4,
     "llama_set_causal_attn": 2,
+    "llama_set_n_threads": 3,
     "llama_supports_gpu_offload": 0,
     "llama_token_to_piece": 6,
     "llama_tokenize": 7,

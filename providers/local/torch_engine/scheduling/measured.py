@@ -86,10 +86,10 @@ class MeasuredGuesser(ABC):
                 log.error("guessing ends, as what guesses failed", exc_info=error)
                 self._failed = True
             if found:
-                guessed = max(map(len, found.values()))
-                expected = guessed * (cost_of_one(sequences) + self._cost(usual))
+                guessed, share = max(map(len, found.values())), sequences / len(found)
+                expected = guessed * _cost_each(self._cost(usual), len(found), sequences)
                 lengths = {each: len(each.token_ids) + 1 for each in found}
-                self._round = _Round(began, usual, expected, lengths)
+                self._round = _Round(began, usual, share, expected, lengths)
         if not found:
             self._plain.begins(asked, sequences)
         return [found.get(each, ()) for each, _ in asked]
@@ -102,15 +102,16 @@ class MeasuredGuesser(ABC):
 
     def _pay(self, asked: Sequence[GuessRoom]) -> None:
         """Those that had guesses in the last step pay what it took beyond one without: the time of
-        guessing, and that of more tokens in a step. Where something else was between, it is what
-        was to be expected."""
+        guessing, and that of more tokens in a step, for all that waited meanwhile. Where something
+        else was between, it is what was to be expected."""
         last, self._round = self._round, None
         if last is None:
             return
         now = {each: len(each.token_ids) for each, _ in asked}
         steps = last.expected
         if all(now.get(each) == length for each, length in last.lengths.items()):
-            steps = min(AT_MOST, (self._clock() - last.began) / last.usual - 1)
+            steps = (self._clock() - last.began) / last.usual - 1
+            steps = min(AT_MOST, steps * last.share)
         for each in last.lengths:
             self._accounts[each].spend(steps)
 
@@ -121,15 +122,25 @@ class MeasuredGuesser(ABC):
     def _wanted(
         self, asked: Sequence[GuessRoom], sequences: int, cost: float
     ) -> dict[TorchSequence, int]:
-        """How many tokens to guess for which sequences."""
-        found = {}
+        """How many tokens to guess for which sequences; what guesses of few take all wait for, so
+        that these are dearer."""
+        rooms = {}
         for each, most in asked:
             most = min(most, self._most, self._longest - len(each.token_ids))
-            if most < 1:
-                continue
-            if width := self._accounts[each].width(most, cost_of_one(sequences) + cost):
-                found[each] = width
-        return found
+            if most >= 1:
+                rooms[each] = most
+                self._accounts[each].earn()
+        while rooms:
+            one = _cost_each(cost, len(rooms), sequences)
+            found = {
+                each: width
+                for each, most in rooms.items()
+                if (width := self._accounts[each].width(most, one))
+            }
+            if len(found) == len(rooms):
+                return found
+            rooms = {each: rooms[each] for each in found}
+        return {}
 
     @abstractmethod
     def _guess(self, wanted: dict[TorchSequence, int]) -> dict[TorchSequence, tuple[int, ...]]:
@@ -167,12 +178,14 @@ class _Round(NamedTuple):
     Attributes:
         began: when the guessing did.
         usual: seconds of a step without.
-        expected: what it should cost beyond that, in such steps.
+        share: how many waited for it, for each that was guessed for.
+        expected: what it should cost each of these beyond that, in such steps.
         lengths: the tokens that each sequence has when it is over.
     """
 
     began: float
     usual: float
+    share: float
     expected: float
     lengths: dict[TorchSequence, int]
 
@@ -211,6 +224,17 @@ class _PlainSteps:
         known = self._seconds.setdefault(self._sequences, [])
         known.append(self._clock() - began)
         del known[: -2 * MEASURED]
+
+
+def _cost_each(cost: float, guessed_for: int, sequences: int) -> float:
+    """What a token for each costs it, in steps.
+
+    Args:
+        cost: of guessing it, in steps, for however many.
+        guessed_for: how many have one.
+        sequences: how many wait for it.
+    """
+    return cost_of_one(sequences) + cost * sequences / guessed_for
 
 
 def _recent(before: float | None, now: float) -> float:

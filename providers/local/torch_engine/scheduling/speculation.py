@@ -28,7 +28,10 @@ ROW_COST = 0.25
 """What a further token of a step costs, in steps of a single token, at most."""
 
 EARNED = 0.02
-"""What each step may lose by guesses that were wrong, in steps."""
+"""What each step may lose by guesses that were wrong, in steps, as long as nothing was lost yet."""
+
+SELDOMEST = 8.0
+"""By how much less a step earns where much was lost, at most: what comes later may be guessed."""
 
 AT_FIRST, AT_MOST = 0.5, 4.0
 """What a sequence has for guesses when it begins, and the most that it can have saved up, in
@@ -41,7 +44,7 @@ class Account:
     """What guessing has brought a sequence so far, in steps.
 
     A guess costs, one that was right brings in a step, and every step earns a little, so that it
-    never loses more than that, and tries again now and then.
+    never loses more than that, and tries again now and then: the more it has lost, the more seldom.
 
     Args:
         at_first: what there is of it.
@@ -49,7 +52,13 @@ class Account:
 
     def __init__(self, at_first: float = AT_FIRST) -> None:
         self._steps = at_first
+        self._lost = 0.0
         self._width = NARROWEST
+
+    def earn(self) -> None:
+        """There is a step more."""
+        earned = EARNED / min(SELDOMEST, 1.0 + self._lost)
+        self._steps = min(AT_MOST, self._steps + earned)
 
     def width(self, most: int, cost: float) -> int:
         """How many to guess for the next step; 0 where that would not pay.
@@ -58,13 +67,13 @@ class Account:
             most: how many there is room for.
             cost: of one, in steps.
         """
-        self._steps = min(AT_MOST, self._steps + EARNED)
         width = min(most, self._width, int(self._steps / cost))
         return 0 if width < min(NARROWEST, most) else width
 
     def spend(self, steps: float) -> None:
         """So much was paid, whatever comes of it."""
         self._steps -= steps
+        self._lost = max(0.0, self._lost + steps)
 
     def settle(self, guessed: int, right: int, cost: float = 0.0) -> None:
         """So many were guessed with a step, of which the first so many were right.
@@ -74,7 +83,7 @@ class Account:
             right: how many of them.
             cost: of one, in steps, as far as it was not spent.
         """
-        self._steps += right - guessed * cost
+        self.spend(guessed * cost - right)
         self._width = 2 * self._width if right == guessed else max(NARROWEST, right)
         self._width = min(self._width, MOST_ROWS)
 
@@ -147,6 +156,7 @@ class Guesses:
             most: how many there is room for.
             sequences: how many the step computes.
         """
+        self._account.earn()
         width = self._account.width(most, cost_of_one(sequences))
         if not width or len(token_ids) <= GRAM:
             return ()

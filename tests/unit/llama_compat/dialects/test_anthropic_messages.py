@@ -252,6 +252,13 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
+def test_instructions_alone_are_what_the_user_says() -> None:
+    body = rendered(SystemMessage("Be brief."), SystemMessage("Name a colour.", "developer"))
+    assert body["system"] == [text("Be brief.")]
+    assert body["messages"] == [{"role": "user", "content": [text("Name a colour.")]}]
+    assert "system" not in rendered(SystemMessage("Name a colour."))
+
+
 def test_every_system_message_goes_to_the_system_prompt() -> None:
     body = rendered(
         SystemMessage("One"),
@@ -483,7 +490,7 @@ def test_an_image_with_a_url_is_left_to_the_vendor() -> None:
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
-        ([SystemMessage("Hi")], "messages"),
+        ([SystemMessage("Hi"), CompletionMessage()], "messages"),
         ([UserMessage("")], "messages[0].content"),
         ([UserMessage("Hi"), UserMessage((TextContent(""),))], "messages[1].content"),
         ([SystemMessage((IMAGE,)), UserMessage("Hi")], "messages[0].content"),

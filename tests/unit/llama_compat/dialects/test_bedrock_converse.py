@@ -76,6 +76,16 @@ def test_nothing_is_sent_that_nobody_asked_for() -> None:
     assert render() == {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}
 
 
+def test_a_user_comes_first() -> None:
+    alone = render(messages=(SystemMessage("Be brief."), SystemMessage("Name a colour.")))
+    assert alone["system"] == [{"text": "Be brief."}]
+    assert alone["messages"] == [{"role": "user", "content": [{"text": "Name a colour."}]}]
+    greeted = render(messages=(SystemMessage("x"), CompletionMessage.of("Hello!"), *HI))
+    assert [turn["role"] for turn in greeted["messages"]] == ["user", "assistant", "user"]
+    assert greeted["messages"][1]["content"] == [{"text": "Hello!"}]
+    assert greeted["system"] == [{"text": "x"}]
+
+
 def test_a_conversation() -> None:
     image = ImageContent(f"data:image/jpg;base64,{PIXEL}")
     messages = (
@@ -386,7 +396,7 @@ def test_the_shape_of_the_text() -> None:
     "messages",
     [
         (),
-        (SystemMessage("x"),),
+        (SystemMessage("x"), CompletionMessage()),
         (UserMessage(""),),
         (UserMessage(" \n"),),
         (UserMessage((ImageContent("data:image/bmp;base64,AAAA"),)),),

@@ -516,10 +516,16 @@ def test_how_much_to_think(model: str, effort: str, config: dict[str, Any]) -> N
 IMAGE = ImageContent("data:image/png;base64,aGk=")
 
 
+def test_instructions_alone_are_what_the_user_says() -> None:
+    body = rendered(SystemMessage("Be brief."), SystemMessage("Name a colour."))
+    assert body["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert body["contents"] == [{"role": "user", "parts": [{"text": "Name a colour."}]}]
+
+
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
-        ([SystemMessage("Hi")], "messages"),
+        ([SystemMessage("Hi"), CompletionMessage()], "messages"),
         ([UserMessage("")], "messages[0].content"),
         ([SystemMessage((IMAGE,)), UserMessage("Hi")], "messages[0].content"),
         ([UserMessage("Hi"), CompletionMessage.of((IMAGE,))], "messages[1].content"),

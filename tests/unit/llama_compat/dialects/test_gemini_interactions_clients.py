@@ -400,8 +400,9 @@ def config(**members: Any) -> dict[str, Any]:
         ),
         (
             {"input": [{"type": "user_input"}, {"type": "google_search_call", "id": "x"}]},
-            {"input[1]": ""},
+            {"input[1].google_search_call": ""},
         ),
+        ({"input": [{"type": "code_execution_call", "id": "x"}]}, {"input[0]": ""}),
     ],
 )
 def test_what_is_asked_of_the_provider(body: dict[str, Any], expected: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from msgspec import structs
 from llama_compat.dialects.gemini_interactions import StreamParser, parse_reply, render_request
 from llama_compat.errors import APIError
 from llama_compat.events import Collector
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -119,10 +120,17 @@ def test_a_seal_that_another_api_has_on_the_call_stands_before_it() -> None:
         ]
 
 
+def test_instructions_alone_are_what_the_user_says() -> None:
+    body = rendered(SystemMessage("Be brief."), SystemMessage("Name a colour."))
+    assert body["system_instruction"] == "Be brief."
+    said = {"type": "user_input", "content": [{"type": "text", "text": "Name a colour."}]}
+    assert body["input"] == [said]
+
+
 @pytest.mark.parametrize(
     ("messages", "members", "param"),
     [
-        ((SystemMessage("Hi"),), {}, "messages"),
+        ((SystemMessage("Hi"), CompletionMessage()), {}, "messages"),
         ((SystemMessage((IMAGE,)), HI), {}, "messages[0].content"),
         ((UserMessage(""),), {}, "messages[0].content"),
         ((ToolResponseMessage("c9", "x"),), {}, "messages[0].tool_call_id"),
@@ -156,6 +164,14 @@ SAID = ChatCompletionResponse(
         (
             ReasoningContent("Look outside. ", "c2VhbA==", "gemini"),
             TextContent("It is 20 °C. 🌞"),
+            HostedCall(
+                "g1_0",
+                "web_search",
+                "google_search",
+                '{"query":"x"}',
+                status="completed",
+                model_name="google_search",
+            ),
             ReasoningContent("", "c2Vjb25k", "gemini", redacted=True),
             ToolCall("c1", "get_weather", {"city": "Bern"}, '{"city":"Bern"}', "c2Vjb25k"),
             ToolCall("c2", "get_time", {}, "{}"),

@@ -108,6 +108,50 @@ def test_some_sample_as_long_as_they_do_not_think(
 
 
 @pytest.mark.parametrize(
+    ("asked", "left", "adapted", "dropped"),
+    [
+        ({"temperature": 0.5}, {"temperature"}, [], []),
+        ({"top_p": 0.5, "top_k": 4}, {"top_p", "top_k"}, [], []),
+        ({"temperature": 0.5, "top_p": 0.5}, {"temperature"}, [], ["top_p"]),
+        ({"temperature": 0.5, "top_p": 1}, {"temperature"}, ["top_p"], []),
+        ({"temperature": 1.0, "top_p": 0.5}, {"top_p"}, ["temperature"], []),
+        ({"temperature": 1, "top_p": 1}, {"temperature"}, ["top_p"], []),
+        ({"temperature": 0.5, "top_p": None}, {"temperature", "top_p"}, [], []),
+        (
+            {"temperature": 0.5, "top_p": 0.5, "reasoning_effort": "low"},
+            {"reasoning_effort"},
+            [],
+            ["temperature", "top_p"],
+        ),
+    ],
+)
+def test_some_take_a_temperature_or_a_top_p(
+    asked: dict[str, Any], left: set[str], adapted: list[str], dropped: list[str]
+) -> None:
+    found, body = fitted(fit(sampling="one", usual_effort="none"), dict(asked))
+    assert (set(body), found.adapted, found.dropped) == (left, adapted, dropped)
+
+
+def test_both_are_refused_where_nothing_is_adapted() -> None:
+    one = fit(sampling="one", usual_effort="none")
+    found, body = fitted(one, {"temperature": 0.5, "top_p": 0.5}, lenient=False)
+    assert [*found.refused] == ["top_p"]
+    found, body = fitted(one, {"temperature": 0.5, "top_p": 1}, lenient=False)
+    assert (body, found.adapted, found.refused) == ({"temperature": 0.5}, ["top_p"], {})
+
+
+def test_how_hard_to_think_is_read_in_the_words_of_its_api() -> None:
+    thinking = {"thinkingBudget": 0}
+    body = {"temperature": 0.5, "thinkingConfig": thinking}
+    asked = {"temperature": "temperature", "thinkingConfig": "reasoning_effort"}
+    one = fit(sampling="one", usual_effort="high")
+    fit_members(one, body, asked, lenient=True, effort=lambda _: "none")
+    assert body == {"temperature": 0.5, "thinkingConfig": thinking}
+    fit_members(one, body, asked, lenient=True, effort=lambda _: "low")
+    assert body == {"thinkingConfig": thinking}
+
+
+@pytest.mark.parametrize(
     ("limit", "becomes"),
     [(99, 99), (100, 100), (101, 100), (1e9, 100), ("200", 100), ("50", "50"), (True, True)],
 )

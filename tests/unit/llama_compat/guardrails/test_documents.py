@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from llama_compat.guardrails.documents import has_twins, mapped, texts_of
+from llama_compat.guardrails.documents import has_twins, mapped, texts_of, without_tokens
 from llama_compat.guardrails.settings import Place
 from llama_compat.wire.json_fields import from_raw
 
@@ -122,3 +122,29 @@ def test_numbers_that_tools_are_given_are_texts_too() -> None:
     value = {"type": "tool_use", "input": {"card": 4111111111111111, "n": 3}}
     changed = mapped(value, "input", lambda place, text: text.replace("4111111111111111", "<X>"))
     assert changed["input"] == {"card": "<X>", "n": 3}
+
+
+def test_tokens_do_not_tell_what_a_reply_said() -> None:
+    reply = {
+        "text": "<CARD_1>",
+        "words": [{"word": "4111", "start": 0.5}],
+        "segments": [{"text": "<CARD_1>", "tokens": [4111]}],
+        "choices": [
+            {
+                "message": {"content": "<CARD_1>"},
+                "logprobs": {"content": [{"token": "4111", "bytes": [52]}]},
+                "token_ids": [4111],
+            }
+        ],
+        "candidates": [{"logprobsResult": {"chosenCandidates": [{"token": "4111"}]}}],
+        "meta": {"tokens": {"input_tokens": 3}},
+        "usage": {"tokens": 9},
+    }
+    shown = without_tokens(reply)
+    assert "4111" not in str(shown)
+    assert shown["text"] == shown["segments"][0]["text"] == "<CARD_1>"
+    assert shown["choices"] == [
+        {"message": {"content": "<CARD_1>"}, "logprobs": None, "token_ids": []}
+    ]
+    assert shown["meta"] == reply["meta"]
+    assert shown["usage"] == reply["usage"]

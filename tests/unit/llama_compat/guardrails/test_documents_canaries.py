@@ -160,6 +160,8 @@ def test_each_field_of_a_reply_that_an_sdk_knows_is_read(name: str) -> None:
         guard = guard_of(mode="redact")
         shown = json.dumps(guard.said(value))
         assert CANARY not in shown, value
-        assert "<EMAIL_1>" in shown, value
+        # What tells the tokens of a text that is changed is left out.
+        assert "<EMAIL_1>" in shown or '": []' in shown or '": null' in shown, value
+        assert guard.verdicts == {("pii", "redact"): 1}, value
         with pytest.raises(Blocked):
             guard_of().said(value)

@@ -319,3 +319,30 @@ def test_nor_does_one_of_a_whole_reply_into_parts_with_others_between(
             assert message.content == whole.content
 
     asyncio.run(check())
+
+
+async def test_thoughts_that_follow_each_other_are_read_as_one() -> None:
+    """And what seals those that are not changed stays."""
+    thoughts = [("Pay 4111 1111", None), (" 1111 1111. ", None), ("So. ", "sealed")]
+    events = [
+        StreamProgress(ReasoningDelta(text, seal, "anthropic" if seal else ""), part=part)
+        for part, (text, seal) in enumerate(thoughts)
+    ]
+    for streams in (True, False):
+        guard = guard_of(mode="redact")
+        message = await read(said(*events), guard, streams=streams)
+        assert message.reasoning == "Pay <CARD_1>. So. "
+        assert guard.verdicts == {("pii", "redact"): 1}
+        assert message.parts[-1] == ReasoningContent("So. ", "sealed", "anthropic")
+
+
+async def test_a_seal_is_that_of_its_own_thought() -> None:
+    events = [
+        StreamProgress(ReasoningDelta("Call 12"), part=0),
+        StreamProgress(ReasoningDelta("", "sealed", "anthropic"), part=1),
+    ]
+    message = await read(said(*events), guard_of(mode="redact"))
+    assert message.parts == (
+        ReasoningContent("Call 12"),
+        ReasoningContent("", "sealed", "anthropic"),
+    )

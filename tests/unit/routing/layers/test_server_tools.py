@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from llama_compat.dialects.anthropic_messages.operations import MESSAGES
+from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
@@ -151,19 +151,19 @@ async def test_large_members_that_name_tools_are_read_in_a_thread(
 @pytest.mark.parametrize(
     "tools",
     [
-        b'"tools": [{"type": "google_search"}]',
-        b'"tools": [{"type": "mcp_server", "name": "d", "url": "https://d.example"}]',
+        b'"tools": [{"type": "web_search_20250305", "name": "web_search"}]',
+        b'"mcp_servers": [{"name": "d", "url": "https://d.example"}]',
     ],
 )
-async def test_nor_in_an_api_whose_tools_are_never_ours(tools: bytes) -> None:
+async def test_nor_in_a_call_that_is_given_none_of_ours(tools: bytes) -> None:
     async def answer(request: Any) -> Any:
         return "answered"
 
     layer = ServerToolsLayer(answer, ServerTools(ToolsSettings()), None)
-    body = b'{"model": "m", "input": "x", %b}' % tools
+    body = b'{"model": "m", "messages": [], %b}' % tools
     for allowed in (None, ("web_search", "mcp_url"), ()):
         request: Any = SimpleNamespace(
-            call=replace(call_of(body, INTERACTIONS), principal=Principal("k", tools=allowed))
+            call=replace(call_of(body, COUNT_TOKENS), principal=Principal("k", tools=allowed))
         )
         if allowed == ():
             with pytest.raises(APIError) as refused:
@@ -171,3 +171,36 @@ async def test_nor_in_an_api_whose_tools_are_never_ours(tools: bytes) -> None:
             assert refused.value.code == "tool_not_allowed"
         else:
             assert await layer(request) == "answered"
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "relayed"),
+    [
+        (b'{"type": "google_search"}', "web_search", True),
+        (b'{"type": "url_context"}', "web_fetch", True),
+        (b'{"type": "file_search", "file_search_store_names": ["a"]}', "file_search", True),
+        (b'{"type": "mcp_server", "name": "d", "url": "https://d.example"}', "mcp", True),
+        (b'{"type": "mcp_server", "url": "https://d.example"}', "mcp", True),
+        (b'{"type": "mcp_server", "name": "docs"}', "mcp", False),
+        (b'{"type": "mcp_server", "name": "docs", "url": "%b"}' % DOCS.encode(), "mcp", False),
+    ],
+)
+@pytest.mark.parametrize("googles", [True, False], ids=["at Google", "elsewhere"])
+async def test_what_interactions_ask_for_is_googles_where_that_has_it(
+    tool: bytes, kind: str, relayed: bool, googles: bool
+) -> None:
+    registered = provider_type("remote::gemini-native")
+    own = {} if googles else {"base_url": "http://localhost:1"}
+    settings: Any = registered.config.validate({"api_key": "k", **own})
+    provider = registered.make("p", settings, [])
+    call = await equipped(b'"tools": [%b]' % tool, INTERACTIONS)
+    is_known = kind in toolbox_of(call).known
+    assert toolbox_of(call).kinds == ({kind} if is_known else set())
+    expected = relayed if googles else not is_known
+    assert relays(provider, call, Target("gemini-3-flash")) is expected
+    # Which tools of the template's own server are the key's is seen when that is asked.
+    for allowed in ((), ("mcp.docs.*",)) if relayed else ():
+        key = Principal("k", tools=allowed)
+        with pytest.raises(APIError) as refused:
+            await equipped(b'"tools": [%b]' % tool, INTERACTIONS, key)
+        assert refused.value.code == "tool_not_allowed"

@@ -145,6 +145,20 @@ def test_tokens_do_not_tell_what_is_hidden() -> None:
     assert shown.startswith(chunk("Hi. "))
 
 
+def test_nor_do_those_of_an_event_that_repeats_a_text() -> None:
+    at = {"item_id": "m", "output_index": 0, "content_index": 0}
+    tokens = [{"token": each, "logprob": -1.0} for each in ("4111", " 1111", " 1111 1111", ". ")]
+    events = [
+        {"type": "response.output_text.delta", **at, "delta": f"{CARD}. ", "logprobs": tokens},
+        {"type": "response.output_text.done", **at, "text": f"{CARD}. ", "logprobs": tokens},
+    ]
+    raw = [b"data: %b\n\n" % json.dumps(each).encode() for each in events]
+    shown = relayed(WIRES["responses"], raw, guard_of(mode="redact"))
+    assert b"1111" not in shown
+    assert shown.count(b"<CARD_1>. ") == 2
+    assert relayed(WIRES["responses"], raw, guard_of(mode="monitor")) == b"".join(raw)
+
+
 def test_a_seal_of_thoughts_that_are_changed_is_none() -> None:
     wire = WIRES["messages"]
     sealed = b'"signature":"of the thoughts"'

@@ -61,22 +61,36 @@ class Wire(Struct, frozen=True):
         self, thoughts: Sequence[str], text: Sequence[str], arguments: Sequence[str]
     ) -> list[bytes]:
         """The events of a stream."""
+        return self.rendered_parts(thoughts, [text], arguments)
+
+    def rendered_parts(
+        self,
+        thoughts: Sequence[str],
+        parts: Sequence[Sequence[str]],
+        arguments: Sequence[str] = (),
+    ) -> list[bytes]:
+        """The same with a text in several parts, each in pieces of its own."""
         parse: Any = self.operation.parse
         renderer = parse(dict(self.body), "m").stream_renderer(
             Labels("m", unique="0" * 24, created=1741569952)
         )
-        told = [renderer.render(0, each) for each in _events(self, thoughts, text, arguments)]
+        told = [renderer.render(0, each) for each in _events(self, thoughts, parts, arguments)]
         return [each for each in (*told, renderer.finish(Usage(3, 5))) if each]
 
 
 def _events(
-    wire: Wire, thoughts: Sequence[str], text: Sequence[str], arguments: Sequence[str]
+    wire: Wire,
+    thoughts: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    arguments: Sequence[str],
 ) -> list[StreamEvent]:
     parts, calls = ReplyParts(), ToolCallAssembler()
     events: list[StreamEvent] = [StreamStart(3)]
     if wire.thinks:
         events += [parts.progress(ReasoningDelta(each)) for each in thoughts]
-    events += [parts.progress(TextDelta(each)) for each in text]
+    for text in texts:
+        parts.end_part()
+        events += [parts.progress(TextDelta(each)) for each in text]
     if wire.calls and arguments:
         deltas = calls.push(index=0, call_id="1", tool_name="f", arguments="")
         for each in arguments:

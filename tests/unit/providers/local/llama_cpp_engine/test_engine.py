@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,12 @@ from llama_compat.types import (
 )
 from providers.local.engine import Constraint, Generation
 from providers.local.llama_cpp_engine import loader
+from providers.local.llama_cpp_engine.bindings import context
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.engine import LlamaEngine
 from providers.local.llama_cpp_engine.loader import load, open_model
 from providers.local.llama_cpp_engine.sampling import log_softmax
+from providers.local.threads.team_size import TeamSize
 from tests.tiny_ggufs import gguf_of
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import STOP_TOKENS, generate, reference, tried_once, until
@@ -114,6 +116,33 @@ async def test_in_a_batch_with_prompts_cut_into_chunks(
         made = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
         assert [each.token_ids for each in made] == expected
         assert engine.stats.steps < 24 * len(PROMPTS)
+
+
+@pytest.mark.parametrize("settings", [{}, {"threads": 1}, {"deterministic": True}], ids=str)
+async def test_each_step_is_computed_with_what_its_team_says(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """Unless the template says how many, or the number may change the reply."""
+    taken: list[tuple[Hashable, int]] = []
+    threads_of = context.lib.llama_n_threads
+
+    class Watched(TeamSize):
+        def took(self, work: Hashable, seconds: float) -> None:
+            taken.append((work, threads_of(engine.loaded.context._context)))
+            super().took(work, seconds)
+
+        @property
+        def threads(self) -> int:
+            return super().threads if settings else 1 + len(taken) % 2
+
+    monkeypatch.setattr(loader, "TeamSize", Watched)
+    monkeypatch.setattr(loader, "cpu_cores", lambda: 2)
+    async with running(gguf, **({"threads": None} | settings)) as engine:
+        taken.clear()
+        await generate(engine, [5, 6, 7], 4)
+    assert [work for work, _ in taken] == [(1, 3), (1, 1), (1, 1), (1, 1)]
+    wanted = {"": [1, 2, 1, 2], "threads": [1] * 4, "deterministic": [2] * 4}
+    assert [each for _, each in taken] == wanted["".join(settings)]
 
 
 async def test_after_giving_way(gguf: Path, expected: list[list[int]]) -> None:

@@ -18,7 +18,7 @@ from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS, ME
 from llama_compat.dialects.base import Operation
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply
-from llama_compat.types import ChatCompletionResponse, Usage
+from llama_compat.types import ChatCompletionResponse, Units, Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.anthropic.relay import MessagesStream, relay_messages
@@ -291,6 +291,36 @@ async def test_a_stream_is_passed_on_but_for_the_model() -> None:
 async def test_a_stream_cut_anywhere_is_the_same(data: st.DataObject) -> None:
     pieces = data.draw(vocabulary.cuts(STREAM))
     assert await relayed(*pieces) == await relayed(STREAM)
+
+
+def block(index: int, **members: Any) -> bytes:
+    event = {"type": "content_block_start", "index": index, "content_block": members}
+    return b"event: content_block_start\ndata: %b\n\n" % json.dumps(event).encode()
+
+
+@given(st.data())
+async def test_searches_are_counted_until_a_stream_breaks_off(data: st.DataObject) -> None:
+    kind = "web_search_tool_result"
+    quoted = {"type": "content_block_delta", "delta": {"text": f'"{kind}"'}}
+    searched = (
+        block(1, type="server_tool_use", name="web_search", id="s1", input={}),
+        block(2, type=kind, tool_use_id="s1", content=[{"type": "web_search_result"}]),
+        b"event: content_block_delta\ndata: %b\n\n" % json.dumps(quoted).encode(),
+        block(3, type=kind, tool_use_id="s2", content={"error_code": "max_uses_exceeded"}),
+        block(4, type=kind, tool_use_id="s3", content=[]),
+    )
+    cut = STREAM[: STREAM.index(b"event: content_block_stop")] + b"".join(searched)
+    stream, out = MessagesStream("p", to_raw("public")), list[bytes]()
+    for piece in filter(None, data.draw(vocabulary.cuts(cut))):
+        stream.push(piece, out)
+    assert b"".join(out).endswith(b"".join(searched))
+    assert stream.usage is not None
+    assert stream.usage.units == Units(searches=2)
+    # What the vendor says in the end is how it is.
+    usage = {"output_tokens": 9, "server_tool_use": {"web_search_requests": 3}}
+    event = {"type": "message_delta", "delta": {}, "usage": usage}
+    stream.push(b"event: message_delta\ndata: %b\n\n" % json.dumps(event).encode(), out)
+    assert stream.usage.units == Units(searches=3)
 
 
 @given(st.data(), vocabulary.ordered_responses())

@@ -30,14 +30,19 @@ ISSUED = [
 
 
 def sent(
-    provider_type: str, body: bytes | dict[str, Any], *, drop: bool = False, chat: bool = True
+    provider_type: str,
+    body: bytes | dict[str, Any],
+    *,
+    drop: bool = False,
+    chat: bool = True,
+    unsupported: str | None = None,
 ) -> tuple[bytes, tuple[str, ...]]:
     """What goes to the vendor for a client's `body`, and what was dropped."""
     raw = body if isinstance(body, bytes) else json.dumps({"model": "mine", **body}).encode()
     call = call_of(raw, CHAT if chat else COMPLETIONS)
     vendor = VENDORS[provider_type]
     fields, dropped = vendor_fields(
-        call, Target("theirs"), vendor, "p", unsupported="drop" if drop else None
+        call, Target("theirs"), vendor, "p", unsupported="drop" if drop else unsupported
     )
     return encode_fields(fields), dropped
 
@@ -119,6 +124,25 @@ def test_what_a_vendor_refuses_is_refused_or_dropped() -> None:
     body, dropped = sent("remote::groq", {"logit_bias": {"1": 5}, "top_p": 1}, drop=True)
     assert json.loads(body) == {"model": "theirs", "top_p": 1}
     assert dropped == ("logit_bias",)
+
+
+def test_hints_are_left_out_where_a_vendor_refuses_them() -> None:
+    hints: dict[str, Any] = {
+        "user": "u",
+        "prompt_cache_key": "k",
+        "safety_identifier": "s",
+        "service_tier": "flex",
+    }
+    for unsupported in (None, "adapt", "drop"):
+        body, dropped = sent("remote::mistral", {**hints, "n": 2}, unsupported=unsupported)
+        assert (json.loads(body), {*dropped}) == ({"model": "theirs", "n": 2}, {*hints})
+    with pytest.raises(APIError) as refused:
+        sent("remote::mistral", {"user": "u"}, unsupported="refuse")
+    assert refused.value.param == "user"
+    with pytest.raises(APIError) as refused:
+        sent("remote::mistral", {"user": "u", "store": True})
+    assert refused.value.param == "store"
+    assert json.loads(sent("remote::openai", hints)[0]) == {"model": "theirs", **hints}
 
 
 def test_what_asks_for_nothing_is_just_left_out() -> None:

@@ -14,10 +14,10 @@ from llama_compat.dialects.gemini import render_seal
 from llama_compat.dialects.gemini.frames import ArrayFrame, EventFrame, Frame
 from llama_compat.dialects.gemini_interactions.events import DONE as INTERACTION_DONE
 from llama_compat.errors import APIError
-from llama_compat.types import ReasoningContent, Usage
+from llama_compat.types import ReasoningContent, Units, Usage
 from llama_compat.wire.json_fields import to_raw
 from llama_compat.wire.sse import DONE
-from providers.remote.gemini.interactions import InteractionStream, without_foreign_thoughts
+from providers.remote.gemini.interactions import InteractionStream, without_foreign_steps
 from providers.remote.gemini.relay import GeminiEvents
 from providers.remote.ollama.relay import OllamaLines
 from tests import sdk_interactions as interactions
@@ -255,12 +255,14 @@ def test_thoughts_that_google_has_not_sealed_are_left_out() -> None:
     steps = [
         {"type": "user_input", "content": "Hi", "novelty": 1.0},
         own,
+        {"type": "google_search_call", "id": "hosted_abc0000"},
+        {"type": "google_search_result", "call_id": "hosted_abc0000", "result": []},
         {"type": "thought", "summary": [interactions.text("Plain.")]},
         interactions.thought("Foreign.", wrapped("anthropic", "x")),
         interactions.thought("", wrapped("call", "c2VhbA== call_1")),
         interactions.function_call("call_1", "f", {}),
     ]
-    kept = json.loads(bytes(without_foreign_thoughts(to_raw(steps))))
+    kept = json.loads(bytes(without_foreign_steps(to_raw(steps))))
     assert kept == [steps[0], own, interactions.thought("", "c2VhbA=="), steps[-1]]
 
 
@@ -274,4 +276,54 @@ def test_thoughts_that_google_has_not_sealed_are_left_out() -> None:
     ],
 )
 def test_all_other_input_keeps_its_bytes(input: bytes) -> None:
-    assert bytes(without_foreign_thoughts(Raw(input))) == input
+    assert bytes(without_foreign_steps(Raw(input))) == input
+
+
+# What a vendor has searched for, where its stream breaks off -------------------------------------
+
+
+def grounded(*queries: str, **members: Any) -> bytes:
+    metadata = {"webSearchQueries": list(queries)}
+    content = {"parts": [{"text": "Hi"}]}
+    candidate = {"content": content, "groundingMetadata": metadata}
+    return b"data: " + encoded({"candidates": [candidate], **members}) + b"\n\n"
+
+
+@pytest.mark.parametrize(("model", "searches"), [("gemini-2.5-flash", 1), ("gemini-3-flash", 2)])
+def test_searches_of_gemini_are_counted_until_its_stream_breaks_off(
+    model: str, searches: int
+) -> None:
+    stream = GeminiEvents("gemini", EventFrame(), 1)
+    pushed(stream, [grounded("a", "b", modelVersion=model), grounded("b")])
+    assert (stream.complete, stream.usage) == (False, Usage(units=Units(searches=searches)))
+    counted = {"promptTokenCount": 3, "candidatesTokenCount": 2}
+    pushed(stream, [grounded("a", usageMetadata=counted)])
+    assert stream.usage == Usage(3, 2, units=Units(searches=searches))
+
+
+@pytest.mark.parametrize(("model", "searches"), [("gemini-2.5-flash", 1), ("gemini-3-flash", 3)])
+@given(st.data())
+def test_searches_of_an_interaction_are_counted_until_its_stream_breaks_off(
+    model: str, searches: int, data: st.DataObject
+) -> None:
+    steps = [
+        interactions.output(interactions.text('Let me "google_search_call" see.')),
+        {"type": "google_search_call", "id": "g1", "arguments": {"queries": ["a", "b"]}},
+        {"type": "google_search_call", "id": "g2", "arguments": {"queries": ["c", "a", 1]}},
+        {"type": "google_search_call", "id": "g3", "arguments": None},
+        interactions.output(interactions.text("It is long.")),
+    ]
+    whole = interactions.interaction(steps, model=model)
+    *events, completed = interactions.stream_events(whole)
+    broken = interactions.stream_bytes(events).removesuffix(INTERACTION_DONE)
+    stream = InteractionStream("gemini")
+    out = pushed(stream, data.draw(vocabulary.cuts(broken)))
+    assert b"".join(out) == broken
+    assert (stream.complete, stream.usage) == (False, Usage(units=Units(searches=searches)))
+    # What Google says in the end is how it is.
+    told = {**completed["interaction"]["usage"]}
+    told["grounding_tool_count"] = [{"type": "google_search", "count": 7}]
+    completed["interaction"] = {**completed["interaction"], "usage": told}
+    pushed(stream, [interactions.stream_bytes([completed])])
+    assert stream.usage is not None
+    assert stream.usage.units == Units(searches=7)

@@ -86,6 +86,8 @@ def test_usage_is_json(address: str) -> None:
             "cache_write_tokens": 0,
             "output_tokens": 40,
             "reasoning_tokens": 0,
+            "searches": 0,
+            "tool_calls": 0,
             "estimated_requests": 1,
             "cost_usd": 123.456809,
             "unpriced_requests": 2,

@@ -18,7 +18,8 @@ from llama_compat.distribution import (
 from llama_compat.errors import model_not_found, upstream_error
 from llama_compat.exchange import Call, Principal, Reply, Target
 from llama_compat.extent import Extent, Prompt
-from llama_compat.types import Usage
+from llama_compat.hosted.parts import ReplyPart
+from llama_compat.types import Units, Usage
 from providers.base import Provider, ProviderConfig
 from routing.models import Route
 from routing.observability.records.ledger import CACHE, CLIENT_LEFT, MAX_MODEL, Ledger
@@ -84,7 +85,7 @@ def record(request: Request) -> Record:
     return LEDGER.record(request)
 
 
-def counted(prompt: int, completion: int, **more: int) -> Any:
+def counted(prompt: int, completion: int, **more: Any) -> Any:
     return lambda: Usage(prompt, completion, **more)
 
 
@@ -102,6 +103,18 @@ def test_a_request_that_was_answered() -> None:
     # Half a second until the target was asked, and an eighth from its answer to the client's.
     assert found.overhead == 0.5 + 0.125
     assert found.duration == 2
+
+
+def test_searches_of_the_vendor_and_tools_that_were_run_here() -> None:
+    searched = counted(7, 5, units=Units(searches=2))
+    request = ended(Reply(BODY, read_usage=searched))
+    request.parts = [ReplyPart("turn"), ReplyPart("tool"), ReplyPart("turn"), ReplyPart("tool")]
+    found = record(request)
+    assert (found.searches, found.tool_calls) == (2, 2)
+    again = ended(Reply(BODY, read_usage=searched))
+    again.cached = True
+    assert record(again).searches is None
+    assert record(ended(Reply(BODY, read_usage=counted(7, 5)))).searches is None
 
 
 def test_a_stream_has_a_first_content() -> None:

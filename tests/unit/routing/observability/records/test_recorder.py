@@ -88,6 +88,8 @@ async def test_a_record_is_kept_with_all_its_columns(address: str) -> None:
         cancelled=1,
         error="timeout",
         message="took too long",
+        searches=2,
+        tool_calls=3,
     )
     async with recording(address) as recorder:
         recorder.put(full)
@@ -107,8 +109,16 @@ async def test_all_is_written_at_a_stop(address: str) -> None:
 
 async def test_the_sums_of_a_day_are_those_of_its_records(address: str) -> None:
     records = [
-        record(cached_tokens=40, reasoning_tokens=4),
-        record(input_tokens=7, cache_write_tokens=2, cost=None, estimated=1, duration=0.0504),
+        record(cached_tokens=40, reasoning_tokens=4, searches=2),
+        record(
+            input_tokens=7,
+            searches=1,
+            tool_calls=5,
+            cache_write_tokens=2,
+            cost=None,
+            estimated=1,
+            duration=0.0504,
+        ),
         record(input_tokens=None, output_tokens=None, cost=None, error="timeout", cancelled=1),
         record(key="key-2"),
         record(time=NOON + DAY_SECONDS / 2),
@@ -119,9 +129,9 @@ async def test_the_sums_of_a_day_are_those_of_its_records(address: str) -> None:
     async with recording(address) as recorder:
         for each in records[2:]:
             recorder.put(each)
-    alone = (1, 0, 0, 100, 0, 0, 10, 0, 0, 1000, 0, 250)
+    alone = (1, 0, 0, 100, 0, 0, 10, 0, 0, 1000, 0, 250, 0, 0)
     assert await sums(address) == [
-        (20_000, "key-1", "m", "up", 3, 1, 1, 107, 40, 2, 20, 4, 1, 1000, 1, 550),
+        (20_000, "key-1", "m", "up", 3, 1, 1, 107, 40, 2, 20, 4, 1, 1000, 1, 550, 3, 5),
         (20_000, "key-2", "m", "up", *alone),
         (20_001, "key-1", "m", "up", *alone),
     ]

@@ -180,6 +180,13 @@ def test_tools_that_the_server_ran_by_their_kind() -> None:
     assert value(counted(record()), "llama_compat_tool_seconds_sum") is None
 
 
+def test_searches_of_vendors() -> None:
+    metrics = counted(record(searches=2), record(), record(searches=1))
+    name = "llama_compat_searches_total"
+    assert value(metrics, name, model="m", provider="up") == 3
+    assert value(counted(record()), name, model="m", provider="up") is None
+
+
 def test_a_cooldown_is_counted_once() -> None:
     target = ProviderState("up").target("gpt")
     attempt = Attempt(target)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from providers.local.threads.waiting import WAITING, bounded_waiting
 from providers.local.torch_engine.provider import TURNS
-from providers.local.waiting import WAITING, bounded_waiting
 from tests.conftest import needs_torch
 
 

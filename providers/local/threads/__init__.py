@@ -1,0 +1,1 @@
+"""How many threads an engine computes with on a CPU, and how they wait for each other."""

@@ -1,0 +1,252 @@
+"""Values that are cut over parts of a stream that is relayed: blocks, items, steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_compat.guardrails.relayed.stream import GuardedStream
+from tests.unit.llama_compat.guardrails.relayed.test_stream import (
+    MAIL,
+    each_wire,
+    guard_of,
+    relayed,
+    together,
+)
+from tests.unit.llama_compat.guardrails.relayed.wires import WIRES, Wire, read
+from tests.unit.llama_compat.guardrails.test_replies import VALUES, parts_of
+from tests.unit.llama_compat.guardrails.test_scanner import CUTS, cut
+
+CARD = "4111 1111 1111 1111"
+
+
+@each_wire
+@given(data=st.data(), value=VALUES, mode=st.sampled_from(["redact", "monitor", "block"]))
+@settings(max_examples=60, deadline=None)
+def test_no_cut_into_parts_changes_what_is_found(
+    wire: Wire, data: Any, value: str, mode: str
+) -> None:
+    parts = [cut(each, data.draw(CUTS)) for each in data.draw(parts_of(value))]
+    events = wire.rendered_parts([], parts)
+    once, again = guard_of(mode=mode), guard_of(mode=mode)
+    whole = relayed(wire, wire.rendered([], [value], []), once)
+    shown = relayed(wire, together(events, data.draw(CUTS)), again)
+    assert once.verdicts == again.verdicts
+    if mode == "monitor":
+        assert shown == b"".join(events)
+    elif mode == "redact":
+        assert read(wire, shown).text == read(wire, whole).text
+        assert not once.verdicts or value not in repeated(shown)
+    else:
+        assert value.startswith(read(wire, shown).text)
+        assert CARD not in read(wire, shown).text
+
+
+def repeated(stream: bytes) -> str:
+    """What the last event of a stream of responses has of all of its texts."""
+    data = [line[6:] for line in stream.split(b"\n") if line.startswith(b'data: {"type":"resp')]
+    output = json.loads(data[-1]).get("response", {}).get("output", ()) if data else ()
+    return "".join(part["text"] for item in output for part in item.get("content", ()))
+
+
+@given(data=st.data(), value=VALUES)
+@settings(max_examples=100, deadline=None)
+def test_what_is_repeated_of_parts_is_what_was_shown(data: Any, value: str) -> None:
+    wire = WIRES["responses"]
+    parts = [cut(each, data.draw(CUTS)) for each in data.draw(parts_of(value))]
+    shown = relayed(wire, wire.rendered_parts([], parts), guard_of(mode="redact"))
+    assert repeated(shown) == read(wire, shown).text
+
+
+def events_of(*events: dict[str, Any]) -> list[bytes]:
+    return [b"data: %b\n\n" % json.dumps(each).encode() for each in events]
+
+
+def blocks(*between: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two blocks of a message over which a card is cut."""
+
+    def block(index: int, text: str) -> list[dict[str, Any]]:
+        kind, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": text}
+        return [
+            {"type": "content_block_start", "index": index, "content_block": kind},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+
+    return [*block(0, "Pay 4111 1111"), *between, *block(len(between) + 1, " 1111 1111 now. ")]
+
+
+PING = {"type": "ping"}
+CITED = {
+    "type": "content_block_delta",
+    "index": 0,
+    "delta": {
+        "type": "citations_delta",
+        "citation": {"type": "char_location", "cited_text": "It is.", "document_index": 0},
+    },
+}
+TOOL = {
+    "type": "content_block_start",
+    "index": 1,
+    "content_block": {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+}
+
+
+def items(kind: str, member: str, *between: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two items of a response over which a card is cut."""
+
+    def item(index: int, text: str) -> list[dict[str, Any]]:
+        at = {"output_index": index, "item_id": f"i_{index}"}
+        whole = {"id": f"i_{index}", "type": kind, member: [{"type": "x_text", "text": text}]}
+        place = {"content": "output_text", "summary": "reasoning_summary_text"}[member]
+        delta, done = (f"response.{place}.{each}" for each in ("delta", "done"))
+        return [
+            {"type": "response.output_item.added", **at, "item": {"id": "i", "type": kind}},
+            {"type": delta, **at, "content_index": 0, "delta": text},
+            {"type": done, **at, "content_index": 0, "text": text},
+            {"type": "response.output_item.done", "output_index": index, "item": whole},
+        ]
+
+    return [*item(0, "Pay 4111 1111"), *between, *item(1, " 1111 1111 now. ")]
+
+
+def steps() -> list[dict[str, Any]]:
+    """Two steps of an interaction over which a card is cut."""
+
+    def step(index: int, text: str) -> list[dict[str, Any]]:
+        kind = {"type": "model_output"}
+        delta = {"type": "text", "text": text}
+        return [
+            {"event_type": "step.start", "index": index, "step": kind},
+            {"event_type": "step.delta", "index": index, "delta": delta},
+            {"event_type": "step.stop", "index": index},
+        ]
+
+    return [*step(0, "Pay 4111 1111"), *step(1, " 1111 1111 now. ")]
+
+
+def chunks() -> list[dict[str, Any]]:
+    """Chunks of a chat whose content is a text, and then parts."""
+    texts = ["Pay 4111 1111", [{"type": "text", "text": " 1111 1111 now. "}]]
+    return [{"choices": [{"index": 0, "delta": {"content": each}}]} for each in texts]
+
+
+def candidates() -> list[dict[str, Any]]:
+    """Parts of one candidate, of which one says that it is no thought."""
+    parts = [{"text": "Pay 4111 1111", "thought": False}], [{"text": " 1111 "}, {"text": "1111. "}]
+    return [{"candidates": [{"index": 0, "content": {"parts": each}}]} for each in parts]
+
+
+CUT_OVER = {
+    "blocks": ("messages", blocks()),
+    "blocks, with what is no text between": ("messages", blocks(CITED, PING)),
+    "items": ("responses", items("message", "content")),
+    "items of reasoning": ("responses", items("reasoning", "summary")),
+    "steps": ("interactions", steps()),
+    "contents": ("chat", chunks()),
+    "candidates": ("gemini", candidates()),
+}
+
+
+@pytest.mark.parametrize(("wire", "events"), CUT_OVER.values(), ids=CUT_OVER)
+def test_what_is_cut_over_parts_is_hidden_where_it_begins(
+    wire: str, events: list[dict[str, Any]]
+) -> None:
+    guard = guard_of(mode="redact")
+    shown = relayed(WIRES[wire], events_of(*events), guard)
+    assert guard.verdicts == {("pii", "redact"): 1}
+    assert b"1111" not in shown
+    assert b"Pay <CARD_1>" in shown
+    assert guard.hid == ["pii"]
+
+
+@pytest.mark.parametrize(("wire", "events"), CUT_OVER.values(), ids=CUT_OVER)
+def test_it_ends_a_stream_before_it_begins(wire: str, events: list[dict[str, Any]]) -> None:
+    guard = guard_of(mode="block")
+    shown = relayed(WIRES[wire], events_of(*events), guard)
+    assert guard.verdicts == {("pii", "block"): 1}
+    assert b"1111" not in shown
+    assert b"now" not in shown
+
+
+@pytest.mark.parametrize("wire", ["messages", "responses", "interactions"])
+def test_parts_in_which_nothing_is_go_by_as_they_came(wire: str) -> None:
+    found = {name: list(each) for name, each in CUT_OVER.values() if name == wire}
+    events = [
+        event.replace(b" 1111 1111 now", b" 1112 1112 now") for event in events_of(*found[wire])
+    ]
+    assert relayed(WIRES[wire], events, guard_of(mode="redact")) == b"".join(events)
+
+
+@pytest.mark.parametrize(
+    ("wire", "events"),
+    [
+        ("messages", blocks(TOOL)),
+        (
+            "responses",
+            items(
+                "message",
+                "content",
+                {
+                    "type": "response.output_item.added",
+                    "output_index": 1,
+                    "item": {"id": "w", "type": "web_search_call"},
+                },
+            ),
+        ),
+    ],
+)
+def test_nothing_is_held_back_once_something_else_has_begun(
+    wire: str, events: list[dict[str, Any]]
+) -> None:
+    operation = WIRES[wire].operation
+    assert operation.withheld is not None
+    stream = GuardedStream(guard_of(mode="redact"), operation.withheld, {})
+    raw = events_of(*events)
+    tool = next(at for at, each in enumerate(raw) if b'e": "server_' in each or b"_search" in each)
+    came = b"".join(stream.push(each) for each in raw[: tool + 1])
+    assert came == b"".join(raw[: tool + 1])
+
+
+def test_what_one_event_repeats_of_parts_that_nobody_saw_is_read_as_one() -> None:
+    content = [{"type": "output_text", "text": each} for each in ("Pay 4111 1111", " 1111 1111. ")]
+    output = [{"type": "message", "role": "assistant", "content": content}]
+    event = {"type": "response.completed", "response": {"output": output}}
+    for mode in ("redact", "block"):
+        guard = guard_of(mode=mode)
+        shown = relayed(WIRES["responses"], events_of(event), guard)
+        assert guard.verdicts == {("pii", mode): 1}
+        assert b"1111" not in shown
+
+
+def test_nothing_goes_on_behind_an_event_that_may_not() -> None:
+    """It is looked through in its turn: what came behind it has to wait for that."""
+    titled = {"type": "content_block_delta", "index": 0, "delta": {"type": "x", "title": MAIL}}
+    guard = guard_of(mode="block")
+    events = events_of(*blocks(titled), {"type": "ping", "say": "more"})
+    events = [each.replace(b" 1111 1111 now", b" is a number") for each in events]
+    for size in (1, len(events)):
+        guard = guard_of(mode="block")
+        cuts = list(range(0, len(events), size))
+        shown = relayed(WIRES["messages"], together(events, cuts), guard)
+        assert guard.verdicts == {("pii", "block"): 1}
+        assert MAIL.encode() not in shown
+        assert b"is a number" not in shown
+        assert b"more" not in shown
+
+
+def test_a_seal_is_none_once_the_thoughts_before_it_are_others() -> None:
+    thought = {"type": "thought_summary", "content": {"type": "text", "text": f"Ask {MAIL}. "}}
+    seal = {"type": "thought_signature", "signature": "of the thoughts"}
+    events = events_of(
+        {"event_type": "step.start", "index": 0, "step": {"type": "thought"}},
+        {"event_type": "step.delta", "index": 0, "delta": thought},
+        {"event_type": "step.delta", "index": 0, "delta": seal},
+    )
+    shown = relayed(WIRES["interactions"], events, guard_of(mode="redact"))
+    assert b"Ask <EMAIL_1>. " in shown
+    assert b"of the thoughts" not in shown
