@@ -98,53 +98,9 @@ async def answer_generation(
 
         requests = await guard.off_loop(call.size, requests_seen, requests, guard)
 
-    def turn(request: GenerationRequest) -> Events:
-        """What the model says when it is asked once."""
-        stream = _named(provider, generate, request, fitted)
-        if fitted.reply_tool:
-            stream = as_text(stream)
-        if getattr(request, "parallel_tool_calls", None) is False:
-            stream = _first_call_only(stream)
-        if recollection is not None and isinstance(request, ChatCompletionRequest):
-            stream = recollection.kept(stream, TurnPlace.after(request.messages))
-        if guard is not None and guard.changes_replies:
-            from llama_compat.guardrails.replies import guarded
-
-            stream = guarded(stream, guard, streams=call.stream)
-        return stream
-
-    async def later_turn(request: ChatCompletionRequest) -> Events:
-        """The same, of a conversation that has come to have results of tools."""
-        asked: GenerationRequest = request
-        if guard is not None:
-            from llama_compat.guardrails.given import requests_seen
-            from llama_compat.guardrails.guard import Blocked
-
-            try:
-                (asked,) = await guard.off_loop(call.size, requests_seen, [request], guard)
-            except Blocked:
-                yield StreamComplete(StopReason.content_filter)
-                return
-        async with aclosing(turn(asked)) as events:
-            async for event in events:
-                yield event
-
-    async def screen(ended: HostedCall) -> HostedCall | None:
-        assert guard is not None
-        from llama_compat.guardrails.given import screened
-
-        return await screened(ended, guard)
-
-    toolbox = call.toolbox
     sees = target.fit is None or target.fit.facts.reads("image")
-    streams = [
-        looped(later_turn, request, toolbox, None if guard is None else screen, sees=sees)
-        if toolbox is not None
-        and isinstance(request, ChatCompletionRequest)
-        and (request.hosted or request.approved)
-        else turn(request)
-        for request in requests
-    ]
+    turns = _Turns(partial(_named, provider, generate, fitted=fitted), call, fitted, sees=sees)
+    streams = [turns.reply(request) for request in requests]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
     recording: Recording | None = None
@@ -155,6 +111,76 @@ async def answer_generation(
     reply = await _rendered(translation, call, streams, provider.pays_each_choice, fitted)
     reply.recording = recording
     return reply
+
+
+class _Turns:
+    """What the model says to the requests of one call, looked through and kept as the call wants.
+
+    Args:
+        generate: asks the model once.
+        call: that.
+        fitted: what it comes to at its model.
+        sees: whether that takes images.
+    """
+
+    def __init__(
+        self, generate: Callable[[Any], Events], call: Call, fitted: Fitted, *, sees: bool
+    ) -> None:
+        self._generate = generate
+        self._call = call
+        self._fitted = fitted
+        self._sees = sees
+
+    def reply(self, request: GenerationRequest) -> Events:
+        """The whole reply to one request, in which the server's tools are run."""
+        toolbox = self._call.toolbox
+        if (
+            toolbox is not None
+            and isinstance(request, ChatCompletionRequest)
+            and (request.hosted or request.approved)
+        ):
+            screen = None if self._call.guard is None else self._screen
+            return looped(self._later, request, toolbox, screen, sees=self._sees)
+        return self._turn(request)
+
+    def _turn(self, request: GenerationRequest) -> Events:
+        """What the model says when it is asked once."""
+        call, guard = self._call, self._call.guard
+        stream = self._generate(request)
+        if self._fitted.reply_tool:
+            stream = as_text(stream)
+        if getattr(request, "parallel_tool_calls", None) is False:
+            stream = _first_call_only(stream)
+        if call.recollection is not None and isinstance(request, ChatCompletionRequest):
+            stream = call.recollection.kept(stream, TurnPlace.after(request.messages))
+        if guard is not None and guard.changes_replies:
+            from llama_compat.guardrails.replies import guarded
+
+            stream = guarded(stream, guard, streams=call.stream)
+        return stream
+
+    async def _later(self, request: ChatCompletionRequest) -> Events:
+        """The same, of a conversation that has come to have results of tools."""
+        asked: GenerationRequest = request
+        guard = self._call.guard
+        if guard is not None:
+            from llama_compat.guardrails.given import requests_seen
+            from llama_compat.guardrails.guard import Blocked
+
+            try:
+                (asked,) = await guard.off_loop(self._call.size, requests_seen, [request], guard)
+            except Blocked:
+                yield StreamComplete(StopReason.content_filter)
+                return
+        async with aclosing(self._turn(asked)) as events:
+            async for event in events:
+                yield event
+
+    async def _screen(self, ended: HostedCall) -> HostedCall | None:
+        assert self._call.guard is not None
+        from llama_compat.guardrails.given import screened
+
+        return await screened(ended, self._call.guard)
 
 
 def _named(

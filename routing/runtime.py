@@ -163,6 +163,12 @@ class Runtime:
         Raises:
             ProviderStartError: one can't; those that did are still running.
         """
+        await self._start_what_is_kept()
+        await self._start_providers()
+        await self._start_work()
+
+    async def _start_what_is_kept(self) -> None:
+        """Start what there has to be before the providers: storage, and who counts."""
         if self._parts.fleet is not None:
             await self._start(self._parts.fleet)
         if self._parts.access is not None:
@@ -191,6 +197,9 @@ class Runtime:
         if self._parts.residency is not None:
             self._running.push_async_callback(self._parts.residency.release)
             self._parts.residency.hold()
+
+    async def _start_providers(self) -> None:
+        """Start all providers side by side."""
         starts = [asyncio.create_task(self._start(each)) for each in self._parts.providers.values()]
         try:
             await asyncio.gather(*starts)
@@ -199,6 +208,9 @@ class Runtime:
             for start in starts:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
+
+    async def _start_work(self) -> None:
+        """Start what asks the providers; then it is ready."""
         if self._parts.replicas is not None:
             self._running.callback(self.models.follow())
         self._running.callback(self.models.follow_caches())

@@ -44,8 +44,8 @@ MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
 ValueError."""
 
 UNREADABLE = (*MALFORMED, RecursionError, ValueError)
-"""What comes of reading a client's request, where it is not what the API says: it goes on as it is,
-for the vendor says better what is wrong with it."""
+"""What comes of reading what somebody has sent, where that need be nothing of the kind. A client's
+request goes on as it is, for the vendor says better what is wrong with it."""
 
 
 @contextmanager

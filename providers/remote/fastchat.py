@@ -109,10 +109,8 @@ class FastChatProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.post("/list_models", b"{}", idempotent=True) as response:
-            return await read_object(
-                self.id, response, fastchat.parse_models, max_bytes=self.config.max_list_bytes
-            )
+        listing = self.upstream.post("/list_models", b"{}", idempotent=True)
+        return await self.listed(listing, fastchat.parse_models)
 
     # Requests -------------------------------------------------------------------------------------
 

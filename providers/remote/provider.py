@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.config import RemoteConfig
+from providers.remote.relaying.json_objects import read_object
 from providers.remote.upstream.discovery import Discovery
-from providers.remote.upstream.exchanges import Upstream
+from providers.remote.upstream.exchanges import Upstream, UpstreamExchange
 
 
 class RemoteProvider(Provider):
@@ -48,6 +49,18 @@ class RemoteProvider(Provider):
     def request_headers(self) -> dict[str, str]:
         """The headers of each request, the key's among them."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    async def listed(
+        self, listing: UpstreamExchange, parse: Callable[[Mapping[str, Any]], list[str]]
+    ) -> list[str]:
+        """The models that an answer lists.
+
+        Raises:
+            APIError: 502, it is no list, or larger than the template lets one be; what went wrong
+                with the vendor.
+        """
+        async with listing as response:
+            return await read_object(self.id, response, parse, max_bytes=self.config.max_list_bytes)
 
     def is_same_vendor(self, other: RemoteProvider) -> bool:
         """Whether the other one's vendor is this one's, at the same address."""

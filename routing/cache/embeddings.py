@@ -104,12 +104,13 @@ class CacheableEmbedding(Struct, frozen=True):
             fields["dimensions"] = to_raw(dimensions)
         return replace(call, operation=EMBEDDINGS, fields=fields)
 
-    def rendered(self, vectors: Sequence[Vector]) -> bytes:
-        """The reply that has all of them."""
+    def rendered(self, vectors: Sequence[Vector], loading: float) -> bytes:
+        """The reply that has all of them; `loading` is as in `llama_compat.exchange.Reply`."""
         response = EmbeddingResponse(
             tuple(tuple(each.numbers) for each in vectors), sum(each.tokens for each in vectors)
         )
-        return self.translation.render_reply(response, Labels.of(self.call))
+        labels = Labels.of(replace(self.call, loading=loading))
+        return self.translation.render_reply(response, labels)
 
 
 class Vectors:
@@ -145,21 +146,7 @@ class Vectors:
         there: dict[int, Vector] = {}
         oldest: float | None = None
         if not anew:
-            found = await store.find_each(asked.keys, max_age)
-            for place, key in enumerate(asked.keys):
-                entry = found.get(key)
-                if entry is not None:
-                    there[place] = _vector(entry)
-                    oldest = max(oldest or 0.0, now - entry.kept_at)
-            coming = {
-                place: self._asking[key]
-                for place, key in enumerate(asked.keys)
-                if place not in there and key in self._asking
-            }
-            for place, each in coming.items():
-                vector = await asyncio.shield(each)
-                if vector is not None:
-                    there[place], oldest = vector, oldest or 0.0
+            there, oldest = await self._there(asked, store, now, max_age)
         missing = [place for place in range(len(asked.texts)) if place not in there]
         if not missing:
             vectors = [there[place] for place in range(len(asked.texts))]
@@ -184,9 +171,34 @@ class Vectors:
         there.update(zip(missing, fresh, strict=True))
         vectors = [there[place] for place in range(len(asked.texts))]
         paid = reply.usage
-        whole = await _reply(asked, vectors, 0 if paid is None else paid.prompt_tokens)
+        tokens = 0 if paid is None else paid.prompt_tokens
+        whole = await _reply(asked, vectors, tokens, reply.loading)
         whole.dropped, whole.adapted, whole.at_end = reply.dropped, reply.adapted, reply.at_end
         return whole, oldest
+
+    async def _there(
+        self, asked: CacheableEmbedding, store: ReplyStore, now: float, max_age: float | None
+    ) -> tuple[dict[int, Vector], float | None]:
+        """The vectors that are kept, or are on their way, by their texts' places, and how old the
+        oldest is; as `answer`."""
+        there: dict[int, Vector] = {}
+        oldest: float | None = None
+        found = await store.find_each(asked.keys, max_age)
+        for place, key in enumerate(asked.keys):
+            entry = found.get(key)
+            if entry is not None:
+                there[place] = _vector(entry)
+                oldest = max(oldest or 0.0, now - entry.kept_at)
+        coming = {
+            place: self._asking[key]
+            for place, key in enumerate(asked.keys)
+            if place not in there and key in self._asking
+        }
+        for place, each in coming.items():
+            vector = await asyncio.shield(each)
+            if vector is not None:
+                there[place], oldest = vector, oldest or 0.0
+        return there, oldest
 
     async def _ask(
         self,
@@ -218,10 +230,13 @@ class Vectors:
         return reply, fresh
 
 
-async def _reply(asked: CacheableEmbedding, vectors: Sequence[Vector], paid: int) -> Reply:
+async def _reply(
+    asked: CacheableEmbedding, vectors: Sequence[Vector], paid: int, loading: float = 0.0
+) -> Reply:
     size = sum(len(each.numbers) for each in vectors) * 16
-    body = await off_loop(size, asked.rendered, vectors)
-    return Reply(body, headers=JSON_HEADERS, read_usage=lambda: Usage(prompt_tokens=paid))
+    body = await off_loop(size, asked.rendered, vectors, loading)
+    usage = Usage(prompt_tokens=paid)
+    return Reply(body, headers=JSON_HEADERS, read_usage=lambda: usage, loading=loading)
 
 
 def _vector(entry: Entry) -> Vector:

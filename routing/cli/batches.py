@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from routing.cli import completion, pulling
+from routing.cli import pulling
 from routing.cli.commands import app as main_app
 from routing.cli.storages import StorageOption, storage_address
-from routing.cli.terminal import fail, load, print_, table
+from routing.cli.terminal import TemplateArgument, fail, load, print_, table
 
 if TYPE_CHECKING:  # commands import what they need when they run
     from rich.progress import Progress as Bars
@@ -161,14 +161,7 @@ def cancel(batch: BatchName, template: BatchTemplate = None, storage: StorageOpt
 
 @main_app.command("batch")
 def work(
-    template: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEMPLATE",
-            help="The name of a shipped template, or a YAML file.",
-            autocompletion=completion.templates,
-        ),
-    ],
+    template: TemplateArgument,
     source: Annotated[
         Path,
         typer.Option("--in", metavar="FILE", help="The lines, as OpenAI's or Anthropic's batches."),

@@ -18,6 +18,7 @@ from routing.cli.deploying import deploy
 from routing.cli.machine.bench import bench
 from routing.cli.machine.doctor import doctor
 from routing.cli.machine.init import init
+from routing.cli.terminal import TemplateArgument
 from routing.cli.terminal import fail as _fail
 from routing.cli.terminal import load as _load
 from routing.cli.terminal import print_ as _print
@@ -42,15 +43,6 @@ app.command()(doctor)
 app.command()(bench)
 
 app.command()(deploy)
-
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="TEMPLATE",
-        help="The name of a shipped template, or a YAML file.",
-        autocompletion=completion.templates,
-    ),
-]
 
 
 class LogFormat(StrEnum):
@@ -138,7 +130,7 @@ def run(
 
 @app.command()
 def check(
-    template: Source,
+    template: TemplateArgument,
     live: Annotated[bool, typer.Option(help="Also ask every remote for its models.")] = False,
 ) -> None:
     """Say what is wrong with a template, or what it offers."""

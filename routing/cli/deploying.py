@@ -7,19 +7,11 @@ from typing import Annotated
 
 import typer
 
-from routing.cli import completion
-from routing.cli.terminal import fail, load, print_
+from routing.cli.terminal import TemplateArgument, fail, load, print_
 
 
 def deploy(
-    template: Annotated[
-        str,
-        typer.Argument(
-            metavar="TEMPLATE",
-            help="The name of a shipped template, or a YAML file.",
-            autocompletion=completion.templates,
-        ),
-    ],
+    template: TemplateArgument,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write it; else it is shown."),

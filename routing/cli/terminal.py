@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from llama_compat.text.one_line import one_line
+from routing.cli import completion
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 TEMPLATE_PROBLEM = 2
 """The exit code for a template that can't be used; anything else that goes wrong is 1."""
+
+
+TemplateArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TEMPLATE",
+        help="The name of a shipped template, or a YAML file.",
+        autocompletion=completion.templates,
+    ),
+]
+"""What a command is about."""
 
 
 def load(template: str) -> Distribution:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Raw
 from pydantic import SecretStr
 
-from llama_compat.dialects.base import Operation
+from llama_compat.dialects.base import MALFORMED, Operation
 from llama_compat.dialects.openai.media.operations import MODERATIONS
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.exchange import Principal
@@ -171,7 +171,7 @@ class Asking:
         try:
             said = answer["choices"][0]["message"]["content"]
             found = form.finds(said)
-        except (KeyError, IndexError, TypeError, AttributeError):
+        except MALFORMED:
             raise NoVerdict(f"model '{judge.model}' did not answer") from None
         if found is None:
             raise NoVerdict(f"model '{judge.model}' answered otherwise than '{judge.format}' does")
@@ -188,7 +188,7 @@ class Asking:
             return any(
                 each["categories"].get(name) for each in results for name in settings.categories
             )
-        except (KeyError, TypeError, AttributeError):
+        except MALFORMED:
             raise NoVerdict(f"model '{settings.model}' gave no moderation") from None
 
     async def _topics(self, topics: TopicSettings, text: str) -> bool:
@@ -204,7 +204,7 @@ class Asking:
         answer = await self._model(EMBEDDINGS, {"model": model, "input": list(texts)})
         try:
             vectors = [[float(each) for each in row["embedding"]] for row in answer["data"]]
-        except (KeyError, TypeError, ValueError):
+        except (*MALFORMED, ValueError):
             raise NoVerdict(f"model '{model}' gave no vectors") from None
         if len(vectors) != len(texts):
             raise NoVerdict(f"model '{model}' gave {len(vectors)} vectors for {len(texts)} texts")

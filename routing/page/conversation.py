@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from llama_compat.dialects.base import Operation
+from llama_compat.dialects.base import UNREADABLE, Operation
 from llama_compat.dialects.openai.chat.requests import render_message, render_request
 from llama_compat.errors import APIError
 from llama_compat.types import ChatCompletionRequest
@@ -34,7 +34,7 @@ def as_chat(record: Record, body: bytes) -> dict[str, Any] | None:
         fields = msgspec.json.decode(body)
         asked: Any = operation.parse(fields, record.model)
         request = asked.requests[0]
-    except (ValueError, RecursionError, APIError, AttributeError, LookupError, TypeError):
+    except (APIError, *UNREADABLE):
         # It was good when it came; what is kept may be cut or covered.
         return None
     if not isinstance(request, ChatCompletionRequest):
@@ -61,7 +61,7 @@ def said(record: Record, body: bytes) -> dict[str, Any] | None:
         return None
     try:
         found = operation.replies.said(body, bool(record.stream))
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+    except UNREADABLE:
         return None
     message = {} if found is None else dict(render_message(found.completion_message))
     # A stream of nothing that can be read is one in which nothing was said.

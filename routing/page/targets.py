@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import Request as HTTPRequest
 from pydantic import BaseModel, ConfigDict, Field
 
+from llama_compat.dialects.base import UNREADABLE
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
 from providers.answer import answer
@@ -168,5 +169,5 @@ def _text(content: bytes, trial: Trial) -> str:
         if trial.kind == "embedding":
             return f"{len(told['data'][0]['embedding'])} numbers"
         return str(told["choices"][0]["message"].get("content") or "")
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except UNREADABLE:
         return content.decode(errors="replace")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import Labels, malformed_as
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
@@ -125,11 +125,9 @@ def parse_embeddings(body: Mapping[str, Any]) -> EmbeddingResponse:
     Raises:
         ValueError: it is not such a reply.
     """
-    try:
+    with malformed_as("the reply holds no embeddings"):
         vectors = msgspec.convert(body["embeddings"], tuple[_Embedding, ...])
         return EmbeddingResponse(
             vectors=tuple(each.values for each in vectors),
             prompt_tokens=count(members(body.get("usageMetadata")).get("promptTokenCount")) or 0,
         )
-    except (KeyError, msgspec.ValidationError) as error:
-        raise ValueError(f"the reply holds no embeddings: {error!r}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from llama_compat.dialects.base import UNREADABLE
 from llama_compat.errors import invalid_parameter
 
 MAX_NODES = 5000
@@ -226,7 +227,7 @@ def parse_schema(schema: Any, path: str) -> dict[str, Any]:
     """
     try:
         return _parse(schema)
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise invalid_parameter(path, f"Invalid schema in '{path}': {error}.") from None
 
 

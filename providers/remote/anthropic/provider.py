@@ -179,13 +179,8 @@ class AnthropicMessagesProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.get("/v1/models?limit=1000") as response:
-            return await read_object(
-                self.id,
-                response,
-                anthropic_messages.parse_models,
-                max_bytes=self.config.max_list_bytes,
-            )
+        listing = self.upstream.get("/v1/models?limit=1000")
+        return await self.listed(listing, anthropic_messages.parse_models)
 
     async def relay(self, call: Call, target: Target) -> Reply:
         """Pass a call on to the vendor, and its reply back.

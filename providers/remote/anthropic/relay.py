@@ -19,6 +19,7 @@ from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cach
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.anthropic_messages.versions import VERSION
+from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
@@ -186,7 +187,7 @@ class MessagesStream(NamedEventsStream):
         self._usages[0] = fields.get("usage")
         try:
             events = b"".join(message_events(fields))
-        except (ValueError, KeyError) as error:
+        except (*MALFORMED, ValueError) as error:
             raise makes_no_sense(self._provider, ValueError(f"no message: {error}")) from None
         self.ended = self.spoken = True
         return events

@@ -136,15 +136,14 @@ class BedrockConverseProvider(
             APIError: why it does not.
         """
         self._check_key()
-        limit, base_url = self.config.max_list_bytes, self.config.control_url
-        listed: list[str] = []
+        found: list[str] = []
         for path, parse in (
             (MODELS_PATH, bedrock_converse.parse_models),
             (PROFILES_PATH, bedrock_converse.parse_profiles),
         ):
-            async with self.upstream.get(path, base_url=base_url) as response:
-                listed += await read_object(self.id, response, parse, max_bytes=limit)
-        return listed
+            listing = self.upstream.get(path, base_url=self.config.control_url)
+            found += await self.listed(listing, parse)
+        return found
 
     async def chat_completion(
         self, request: ChatCompletionRequest

@@ -145,10 +145,7 @@ class GeminiProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.get("/models?pageSize=1000") as response:
-            return await read_object(
-                self.id, response, gemini.parse_models, max_bytes=self.config.max_list_bytes
-            )
+        return await self.listed(self.upstream.get("/models?pageSize=1000"), gemini.parse_models)
 
     async def relay(self, call: Call, target: Target) -> Reply:
         """Pass a call of Gemini's own API on, and its reply back.

@@ -61,13 +61,8 @@ class VertexGeminiProvider(GeminiProvider):
         """
         parts = urlsplit(self.config.base_url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        async with self.upstream.get(_LIST, base_url=origin) as response:
-            return await read_object(
-                self.id,
-                response,
-                gemini.parse_publisher_models,
-                max_bytes=self.config.max_list_bytes,
-            )
+        listing = self.upstream.get(_LIST, base_url=origin)
+        return await self.listed(listing, gemini.parse_publisher_models)
 
     async def relay(self, call: Call, target: Target) -> Reply:
         """Pass a call of Gemini's own API on, and its reply back.

@@ -66,10 +66,7 @@ class OllamaProvider(
         Raises:
             APIError: why it does not.
         """
-        async with self.upstream.get("/api/tags") as response:
-            return await read_object(
-                self.id, response, ollama.parse_models, max_bytes=self.config.max_list_bytes
-            )
+        return await self.listed(self.upstream.get("/api/tags"), ollama.parse_models)
 
     async def relay(self, call: Call, target: Target) -> Reply:
         """Pass a call of Ollama's own API on, and its reply back.

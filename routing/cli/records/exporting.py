@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from routing.cli.commands import app
-from routing.cli.records.reading import OptionalSource, SinceOption, StorageOption, read, span_of
+from routing.cli.records.reading import OptionalSource, SinceOption, read, span_of
+from routing.cli.storages import StorageOption
 from routing.cli.terminal import fail
 
 if TYPE_CHECKING:

@@ -32,12 +32,6 @@ TemplateOption = Annotated[
         metavar="TEMPLATE", help="Whose records; by default those of this user's own storage."
     ),
 ]
-StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS", help="sqlite:PATH or postgres://..., in place of a template's."
-    ),
-]
 SinceOption = Annotated[
     str, typer.Option(metavar="TIME", help="7d, 4w, 12h, 30m, or a day such as 2026-03-01.")
 ]

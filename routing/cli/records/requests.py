@@ -13,13 +13,13 @@ from routing.cli.commands import app as commands
 from routing.cli.records.reading import (
     KeyOption,
     SinceOption,
-    StorageOption,
     TeamOption,
     TemplateOption,
     UntilOption,
     dollars_text,
     read,
 )
+from routing.cli.storages import StorageOption
 from routing.cli.terminal import console, fail, harmless, in_a_line, print_, table
 
 if TYPE_CHECKING:  # commands import what they need when they run

@@ -13,13 +13,13 @@ from routing.cli.records.reading import (
     KeyOption,
     OptionalSource,
     SinceOption,
-    StorageOption,
     TeamOption,
     UntilOption,
     dollars_text,
     read,
     span_of,
 )
+from routing.cli.storages import StorageOption
 from routing.cli.terminal import UNBOUNDED, console, fail, print_, table, width_of
 
 if TYPE_CHECKING:  # commands import what they need when they run

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
+from llama_compat.dialects.base import UNREADABLE
 from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
 
 MARK = "cache_control"
@@ -44,7 +45,7 @@ def with_cache_marks(fields: Mapping[str, Raw]) -> JSONFields:
         if "system" in fields:
             marked["system"] = _content_marked(fields["system"])
         marked["messages"] = _turns_marked(fields["messages"])
-    except (ValueError, KeyError, RecursionError):
+    except UNREADABLE:
         return dict(fields)  # The vendor says better what is wrong with it.
     return marked
 

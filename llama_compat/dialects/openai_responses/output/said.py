@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from llama_compat.dialects.base import WireReplies
+from llama_compat.dialects.base import MALFORMED, WireReplies
 from llama_compat.dialects.openai_responses.input.items import item_type, parse_input
 from llama_compat.dialects.openai_responses.output.response_object import parse_usage
 from llama_compat.errors import APIError
@@ -58,7 +58,7 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     try:
         items = from_raw(response["output"])
         parts = [part for item in items for part in _parts(item)]
-    except (APIError, AttributeError, KeyError, TypeError) as error:
+    except (APIError, *MALFORMED) as error:
         raise ValueError(f"the response can't be read: {error!r}") from error
     except _NoWordsError:
         return None

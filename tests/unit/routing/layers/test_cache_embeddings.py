@@ -44,6 +44,7 @@ class Vendor:
         self.go: asyncio.Event | None = None
         self.error: APIError | None = None
         self.odd: Any = None
+        self.loading = 0.0
         cache = ExactCache.of(CacheSettings(exact=ExactCacheSettings()), ServerSettings(), "")
         owner = Owner(lambda _: None, lambda _: None, lambda: None, lambda: None)
         self.layer = CacheLayer(self._answer, {"": cache}, owner)
@@ -77,7 +78,8 @@ class Vendor:
             data[0]["embedding"] = self.odd
         tokens = sum(map(len, texts))
         told = {"object": "list", "data": data[::-1], "model": "m", "usage": usage_of(tokens)}
-        return Reply(json.dumps(told).encode(), read_usage=lambda: Usage(prompt_tokens=tokens))
+        usage = Usage(prompt_tokens=tokens)
+        return Reply(json.dumps(told).encode(), read_usage=lambda: usage, loading=self.loading)
 
     async def ask(
         self,
@@ -125,6 +127,16 @@ async def test_of_a_list_only_what_is_new_is_asked_for() -> None:
     assert (request.cached, reply.headers["x-llama-compat-cache"]) == (True, "hit")
     assert reply.usage == Usage(prompt_tokens=8)
     assert len(vendor.asked) == 2
+
+
+async def test_that_the_model_had_to_be_loaded_is_told_of_what_was_asked() -> None:
+    vendor = Vendor()
+    vendor.loading = 1.5
+    told, _, reply = await vendor.ask({"input": ["one"]}, EMBED)
+    assert (told["load_duration"], reply.loading) == (1_500_000_000, 1.5)
+    assert told["total_duration"] > told["load_duration"]
+    told, _, reply = await vendor.ask({"input": ["one"]}, EMBED)
+    assert (told["load_duration"], reply.loading) == (0, 0.0)
 
 
 async def test_a_text_alone_is_one_of_a_list() -> None:
