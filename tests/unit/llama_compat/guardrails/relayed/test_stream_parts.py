@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llama_compat.events import ReplyParts
 from llama_compat.guardrails.relayed.stream import GuardedStream
+from llama_compat.tools.calls import ToolCallAssembler
+from llama_compat.types import (
+    ReasoningDelta,
+    StopReason,
+    StreamComplete,
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    Usage,
+)
 from tests.unit.llama_compat.guardrails.relayed.test_stream import (
     MAIL,
     each_wire,
@@ -60,6 +71,57 @@ def test_what_is_repeated_of_parts_is_what_was_shown(data: Any, value: str) -> N
     parts = [cut(each, data.draw(CUTS)) for each in data.draw(parts_of(value))]
     shown = relayed(wire, wire.rendered_parts([], parts), guard_of(mode="redact"))
     assert repeated(shown) == read(wire, shown).text
+
+
+SEGMENTS = st.tuples(
+    st.sampled_from(["text", "another text", "thought", "another thought", "call"]),
+    st.sampled_from([CARD, MAIL, "nothing"]),
+    CUTS,
+)
+
+
+@each_wire
+@given(st.lists(SEGMENTS, min_size=1, max_size=5), CUTS, st.sampled_from(["redact", "block"]))
+@settings(max_examples=40, deadline=None)
+def test_no_order_of_parts_lets_a_value_by(
+    wire: Wire, segments: list[tuple[str, str, list[int]]], reads: list[int], mode: str
+) -> None:
+    parts, calls = ReplyParts(), ToolCallAssembler()
+    events: list[StreamEvent] = [StreamStart(3)]
+    for index, (kind, value, cuts) in enumerate(segments):
+        said = f"Use {value} now. "
+        if kind.startswith("another"):
+            parts.end_part()
+        if kind == "call" and wire.calls:
+            deltas = calls.push(index=index, call_id=str(index), tool_name="f", arguments="")
+            for each in cut(json.dumps({"a": said}), cuts):
+                deltas += calls.push(index=index, call_id=None, tool_name=None, arguments=each)
+            events += map(parts.progress, deltas)
+        elif kind.endswith("thought") and wire.thinks:
+            events += [parts.progress(ReasoningDelta(each)) for each in cut(said, cuts)]
+        else:
+            events += [parts.progress(TextDelta(each)) for each in cut(said, cuts)]
+    events += map(parts.progress, calls.finish())
+    events.append(StreamComplete(StopReason.end_of_turn, Usage(3, 5)))
+    raw = wire.rendered_events(events)
+    once, again = guard_of(mode=mode), guard_of(mode=mode)
+    whole = relayed(wire, [b"".join(raw)], once)
+    shown = relayed(wire, together(raw, reads), again)
+    assert once.verdicts == again.verdicts
+    for each in (whole, shown):
+        assert CARD.encode() not in each
+        assert MAIL.encode() not in each
+        said = read_in(wire, each)
+        assert CARD not in said
+        assert MAIL not in said
+    if mode == "redact":
+        assert read_in(wire, whole) == read_in(wire, shown)
+
+
+def read_in(wire: Wire, stream: bytes) -> str:
+    """All that a client reads."""
+    said = read(wire, stream)
+    return "\n".join((said.thoughts, said.text, said.arguments))
 
 
 def events_of(*events: dict[str, Any]) -> list[bytes]:

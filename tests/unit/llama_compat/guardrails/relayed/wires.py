@@ -70,11 +70,15 @@ class Wire(Struct, frozen=True):
         arguments: Sequence[str] = (),
     ) -> list[bytes]:
         """The same with a text in several parts, each in pieces of its own."""
+        return self.rendered_events(_events(self, thoughts, parts, arguments))
+
+    def rendered_events(self, events: Sequence[StreamEvent]) -> list[bytes]:
+        """The same of any events of the vocabulary."""
         parse: Any = self.operation.parse
         renderer = parse(dict(self.body), "m").stream_renderer(
             Labels("m", unique="0" * 24, created=1741569952)
         )
-        told = [renderer.render(0, each) for each in _events(self, thoughts, parts, arguments)]
+        told = [renderer.render(0, each) for each in events]
         return [each for each in (*told, renderer.finish(Usage(3, 5))) if each]
 
 
