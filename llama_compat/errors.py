@@ -270,12 +270,19 @@ def not_offered(provider: str, what: str) -> APIError:
 
 
 def context_length_exceeded(context_length: int, prompt_tokens: int, max_tokens: int) -> APIError:
-    """400: the prompt and what may be generated do not fit."""
+    """400: the prompt and what may be generated do not fit; with no `prompt_tokens`, that was seen
+    before they were counted."""
+    limit = f"This model's maximum context length is {context_length} tokens"
+    both = (
+        f"{limit}, but {prompt_tokens} in the prompt and {max_tokens} for the completion make"
+        f" {prompt_tokens + max_tokens}. Shorten the prompt or lower max_tokens."
+    )
+    alone = (
+        f"{limit}, and {max_tokens} for the completion are more by themselves. Lower max_tokens."
+    )
     return APIError(
         400,
-        f"This model's maximum context length is {context_length} tokens, but {prompt_tokens} in"
-        f" the prompt and {max_tokens} for the completion make"
-        f" {prompt_tokens + max_tokens}. Shorten the prompt or lower max_tokens.",
+        both if prompt_tokens else alone,
         param="messages" if prompt_tokens >= context_length else "max_tokens",
         code="context_length_exceeded",
     )

@@ -96,7 +96,8 @@ async def answer_generation(
 
         requests = await guard.off_loop(call.size, requests_seen, requests, guard)
 
-    turns = _Turns(partial(_named, provider, generate, fitted=fitted), call, fitted)
+    sees = target.fit is None or target.fit.facts.reads("image")
+    turns = _Turns(partial(_named, provider, generate, fitted=fitted), call, fitted, sees=sees)
     streams = [turns.reply(request) for request in requests]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
@@ -117,12 +118,16 @@ class _Turns:
         generate: asks the model once.
         call: that.
         fitted: what it comes to at its model.
+        sees: whether that takes images.
     """
 
-    def __init__(self, generate: Callable[[Any], Events], call: Call, fitted: Fitted) -> None:
+    def __init__(
+        self, generate: Callable[[Any], Events], call: Call, fitted: Fitted, *, sees: bool
+    ) -> None:
         self._generate = generate
         self._call = call
         self._fitted = fitted
+        self._sees = sees
 
     def reply(self, request: GenerationRequest) -> Events:
         """The whole reply to one request, in which the server's tools are run."""
@@ -133,7 +138,7 @@ class _Turns:
             and (request.hosted or request.approved)
         ):
             screen = None if self._call.guard is None else self._screen
-            return looped(self._later, request, toolbox, screen)
+            return looped(self._later, request, toolbox, screen, sees=self._sees)
         return self._turn(request)
 
     def _turn(self, request: GenerationRequest) -> Events:

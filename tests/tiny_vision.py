@@ -45,8 +45,12 @@ _TILE_TOKENS = [
     *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)),
 ]
 _GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+_GEMMA_4_TOKENS = ["<|image>", "<image|>", "<|image|>", "<|video|>", "<|audio|>"]
 
-VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "idefics3", "smolvlm")
+VISION_MODELS = (
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "gemma4", "gemma4 that looks ahead"),
+    *("idefics3", "smolvlm"),
+)
 
 
 def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
@@ -56,6 +60,10 @@ def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
 
     extra, template = {
         "gemma3": (_GEMMA_TOKENS, PARTS.replace("PICTURE", "<start_of_image>")),
+        **{
+            each: (_GEMMA_4_TOKENS, PARTS.replace("PICTURE", "\n\n<|image|>\n\n"))
+            for each in ("gemma4", "gemma4 that looks ahead")
+        },
         "smolvlm": (_TILE_TOKENS, _PARTS_ALONE),
         "idefics3": (_TILE_TOKENS, _PARTS_ALONE),
     }.get(
@@ -174,6 +182,51 @@ def _gemma(text: dict[str, Any], ids: dict[str, int]) -> tuple[Any, Any]:
     return config, Gemma3ImageProcessorPil(size={"height": size, "width": size})
 
 
+def _gemma_4(*, looks_ahead: bool) -> Any:
+    """In the manner of E2B, or of the large ones."""
+
+    def make(text: dict[str, Any], ids: dict[str, int]) -> tuple[Any, Any]:
+        import transformers
+        from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+
+        vision = {
+            **dict.fromkeys(("hidden_size", "intermediate_size"), 32),
+            **dict.fromkeys(("num_attention_heads", "num_key_value_heads"), 2),
+            "num_hidden_layers": 2,
+            "head_dim": 16,
+            "patch_size": 4,
+            "pooling_kernel_size": 2,
+            "position_embedding_size": 64,
+            "standardize": looks_ahead,
+        }
+        small = {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8}
+        large = {"hidden_size_per_layer_input": 0, "use_bidirectional_attention": "vision"}
+        kinds = ["sliding_attention", "full_attention"]
+        config = transformers.Gemma4Config(
+            text_config={
+                **text,
+                **(large if looks_ahead else small),
+                "num_hidden_layers": 4,
+                "layer_types": kinds * 2,
+                "global_head_dim": 32,
+                "sliding_window": 24,
+                "vocab_size_per_layer_input": text["vocab_size"],
+                "initializer_range": 0.05,
+            },
+            vision_config=vision,
+            boi_token_id=ids["<|image>"],
+            eoi_token_id=ids["<image|>"],
+            image_token_id=ids["<|image|>"],
+            video_token_id=ids["<|video|>"],
+            audio_token_id=ids["<|audio|>"],
+        )
+        return config, Gemma4ImageProcessorPil(
+            patch_size=4, pooling_kernel_size=2, max_soft_tokens=70
+        )
+
+    return make
+
+
 def _tiles(kind: str) -> Any:
     def make(text: dict[str, Any], ids: dict[str, int]) -> tuple[Any, Any]:
         import transformers
@@ -204,6 +257,8 @@ def _tiles(kind: str) -> Any:
 _MAKES: dict[str, Any] = {
     **{kind: _qwen(kind) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")},
     "gemma3": _gemma,
+    "gemma4": _gemma_4(looks_ahead=False),
+    "gemma4 that looks ahead": _gemma_4(looks_ahead=True),
     **{kind: _tiles(kind) for kind in ("smolvlm", "idefics3")},
 }
 

@@ -8,6 +8,7 @@ is then xdist's own matter: it collects the tests, whose modules are there.
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import Forked, become_what_is_asked_for
+from tests.forked import TORCH, Forked, become_what_is_asked_for
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,6 +81,9 @@ def main() -> None:
     plugins = ["no:cacheprovider", "no:rerunfailures", "no:terminal", "no:xdist"]
     options = ["-oaddopts=-pno:schemathesis", *(f"-p{plugin}" for plugin in plugins)]
     pytest.main(["--collect-only", "-s", *options, *sys.argv[2:]], plugins=[_Imports()])
+    if "transformers" in sys.modules:
+        for name in TORCH:  # what models run on, which is imported as the first of them is made
+            importlib.import_module(name)
     if documented := sys.modules.get("tests.integration.documented"):
         documented.document()  # answers are held against it; to make it takes two seconds
     gc.disable()  # until a worker has collected, as in `tests/conftest.py`

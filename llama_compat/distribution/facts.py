@@ -75,6 +75,9 @@ class FactsSettings(TemplateSettings):
     json_object: bool | None = None
     """Whether its text can be held to any JSON object."""
 
+    web_search: bool | None = None
+    """Whether its vendor searches the web for it, where that has a search."""
+
     instructions: Instructions | None = None
     """The only role in which it takes instructions."""
 

@@ -43,11 +43,13 @@ WISHES = frozenset(
         "reasoning_effort",
         "repetition_penalty",
         "seed",
+        "truncation",
         "verbosity",
     }
 )
 """OpenAI's names of what steers a reply and changes nothing about its form: an application that
-sets one works without it too."""
+sets one works without it too. A conversation that is to be cut where it does not fit is answered
+where it does, and is told so where it does not."""
 
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "temperature": (1,),
@@ -118,6 +120,7 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
         facts.forced_tools is False or None,
         facts.structured_output is False or None,
         facts.json_object is False or None,
+        facts.web_search is False or None,
     )
     if not refused and not any(each is not None for each in matters):
         return None

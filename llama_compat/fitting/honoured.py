@@ -18,7 +18,7 @@ from llama_compat.dialects.base import (
 )
 from llama_compat.errors import nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import Call, Target
-from llama_compat.fitting.fit import WISHES, Fitted, fit_members, fit_request, remove
+from llama_compat.fitting.fit import WISHES, Fit, Fitted, fit_members, fit_request, remove
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
 from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
@@ -129,12 +129,12 @@ def honoured(
     if not generates:
         return translation, fitted
     request = cast(Translation, translation).requests[0]
-    if searching and not _by_vendor(provider, request, fitted):
+    if searching and not _by_vendor(provider, request, fitted, fit):
         settle(searching)
         _leave_out_hosted(body, kinds)
         translation = operation.parse(body, target.model)
         request = cast(Translation, translation).requests[0]
-    whys = provider.unsupported_values(request)
+    whys = provider.unsupported_values(_told(request, fit))
     values = {
         path: whys[name] for path, name in asked.items() if name in whys and path not in known
     }
@@ -149,12 +149,12 @@ def honoured(
             settle(fitted.refused)
             translation = operation.parse(body, target.model)
             request = cast(Translation, translation).requests[0]
-    fitted.changes |= _by_vendor(provider, request, fitted)
+    fitted.changes |= _by_vendor(provider, request, fitted, fit)
     return translation, fitted
 
 
 def _by_vendor(
-    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted
+    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted, fit: Fit | None
 ) -> dict[str, Any]:
     """What is different in `request` where the search of the web that it asks for is its vendor's.
 
@@ -165,12 +165,19 @@ def _by_vendor(
     if not isinstance(request, ChatCompletionRequest):
         return {}
     found = [tool for tool in request.hosted if isinstance(tool, WebSearchTool)]
-    if len(found) != 1:
+    if len(found) != 1 or (fit is not None and fit.facts.web_search is False):
         return {}
     if not provider.searches(found[0], structs.replace(request, **fitted.changes)):
         return {}
     others = tuple(tool for tool in request.hosted if tool is not found[0])
     return {"hosted": others, "vendor_search": found[0]}
+
+
+def _told(request: GenerationRequest, fit: Fit | None) -> GenerationRequest:
+    """`request` with the form in which its model is told how hard to think."""
+    if fit is None or not isinstance(request, ChatCompletionRequest):
+        return request
+    return structs.replace(request, thinking=fit.form)
 
 
 def _searches(path: str) -> bool:

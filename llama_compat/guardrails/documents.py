@@ -7,12 +7,31 @@ nobody here knows. Left out is what nobody reads as text: images, sound, and sea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from llama_compat.dialects.anthropic_messages.seals import NOBODYS
 from llama_compat.guardrails.settings import Place
 from llama_compat.wire.json_fields import to_raw
+
+Strand = Literal["text", "thought", "refusal"]
+"""Words of a reply that are read as one: those of the same strand that follow each other, whichever
+parts, blocks or items they come in. In a stream, where another strand or anything else begins in
+between, such as a call, what was said before has ended."""
+
+STRANDS: Mapping[str, Strand] = {
+    "message": "text",
+    "model_output": "text",
+    "output_text": "text",
+    "text": "text",
+    "refusal": "refusal",
+    "reasoning": "thought",
+    "reasoning_text": "thought",
+    "summary_text": "thought",
+    "thinking": "thought",
+    "thought": "thought",
+}
+"""Of which strand the words are that are in what an API calls so."""
 
 Visit = Callable[[Place, str], str]
 """Told of a text and of where it stands; what is to be there instead."""
@@ -116,22 +135,36 @@ Join = Callable[[Place, Sequence[str]], Sequence[str]]
 _APART = frozenset({"documents", "data", "results", "tools", "annotations", "citations"})
 """Lists whose texts are not read as one."""
 
+_ITEMS = frozenset({"output", "steps"})
+"""Lists of a reply whose items may have lists of words themselves, which are read as one."""
 
-def rejoined(value: Any, place: Place, join: Join, name: str = "") -> Any:
+_WORDS = ("text", "thinking", "refusal")
+_PARTS = ("content", "summary")
+
+_Path = tuple[str | int, ...]
+
+
+def rejoined(
+    value: Any, place: Place, join: Join, name: str = "", *, is_in_item: bool = False
+) -> Any:
     """`value` with what `join` makes of the texts that stand side by side in its lists, such as the
     parts of a message; the same object where it changes none.
 
     Args:
         value: decoded from JSON.
         place: of its texts, as for `mapped`.
-        join: told of the texts of each list that has several.
+        join: told of the texts of each list that has several, strand by strand.
         name: of the member that it is.
+        is_in_item: whether its texts are read as one with those of the items beside it.
     """
     if isinstance(value, list):
-        items = [rejoined(each, place, join, name) for each in value]
-        if name not in _APART:
-            for is_thought in (False, True):
-                _rejoin(items, place, join, is_thought)
+        are_items = name in _ITEMS
+        items = [
+            rejoined(each, place, join, name, is_in_item=are_items and _is_said(each))
+            for each in value
+        ]
+        if name not in _APART and not is_in_item:
+            items = _rejoined(items, place, join, are_items=are_items)
         same = all(new is old for new, old in zip(items, value, strict=True))
         return value if same else items
     if isinstance(value, dict):
@@ -140,7 +173,13 @@ def rejoined(value: Any, place: Place, join: Join, name: str = "") -> Any:
         if kind.endswith(_RESULTS) or value.get("role") in _RESULT_ROLES:
             place = "tool_results"
         changed = {
-            member: rejoined(each, _place_of(member, kind, place), join, member)
+            member: rejoined(
+                each,
+                _place_of(member, kind, place),
+                join,
+                member,
+                is_in_item=is_in_item and member in _PARTS,
+            )
             if isinstance(each, dict | list)
             else each
             for member, each in value.items()
@@ -150,20 +189,52 @@ def rejoined(value: Any, place: Place, join: Join, name: str = "") -> Any:
     return value
 
 
-def _rejoin(items: list[Any], place: Place, join: Join, is_thought: bool) -> None:
-    at = [
-        index
-        for index, each in enumerate(items)
-        if isinstance(each, dict)
-        and isinstance(each.get("text"), str)
-        and bool(each.get("thought")) is is_thought
-    ]
-    if len(at) < 2:
-        return
-    texts = [items[index]["text"] for index in at]
-    for index, old, new in zip(at, texts, join(place, texts), strict=True):
-        if new != old:
-            items[index] = {**items[index], "text": new}
+def _rejoined(items: list[Any], place: Place, join: Join, *, are_items: bool) -> list[Any]:
+    found: dict[Strand, list[tuple[_Path, str]]] = {}
+    for strand, path, text in _words(items, (), are_items=are_items):
+        found.setdefault(strand, []).append((path, text))
+    for words in found.values():
+        if len(words) < 2:
+            continue
+        texts = [text for _, text in words]
+        for (path, old), new in zip(words, join(place, texts), strict=True):
+            if new != old:
+                items = _with_word(items, path, new)
+    return items
+
+
+def _words(items: list[Any], at: _Path, *, are_items: bool) -> Iterator[tuple[Strand, _Path, str]]:
+    """The texts that stand side by side in a list: of which strand each is, and where."""
+    for index, each in enumerate(items):
+        if not isinstance(each, dict):
+            continue
+        for member in _WORDS:
+            if isinstance(each.get(member), str):
+                kind = member if member != "text" else each.get("type")
+                strand = STRANDS.get(kind, "text") if isinstance(kind, str) else "text"
+                is_thought = strand == "thought" or bool(each.get("thought"))
+                yield "thought" if is_thought else strand, (*at, index, member), each[member]
+        for member in _PARTS if are_items and _is_said(each) else ():
+            if isinstance(each.get(member), list):
+                yield from _words(each[member], (*at, index, member), are_items=False)
+
+
+def _is_said(item: Any) -> bool:
+    """Whether an item has words of a model, and not what a tool gave."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    return isinstance(kind, str) and kind in STRANDS
+
+
+def _with_word(value: Any, path: _Path, text: str) -> Any:
+    """`value` with another text at `path`."""
+    if not path:
+        return text
+    step: Any = path[0]
+    changed = value.copy()
+    changed[step] = _with_word(value[step], path[1:], text)
+    if step == "thinking" and "signature" in changed:
+        changed["signature"] = NOBODYS  # it seals what was there
+    return changed
 
 
 def _place_of(member: str, kind: str, place: Place) -> Place:

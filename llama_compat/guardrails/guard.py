@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Raw
@@ -222,6 +222,10 @@ class Guard:
     def restorer(self, *, in_json: bool) -> Restorer | None:
         """Puts back what was hidden, in a text of the reply; None where nothing is put back."""
         return Restorer(self._hidden, in_json=in_json) if self._hidden.comes_back else None
+
+    def words_in(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where in a text the words for what was hidden are, and what is put back."""
+        return self._hidden.find(text)
 
     def note(self, check: str, verdict: str) -> None:
         """A check has come to a verdict."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from llama_compat.guardrails.asked.entities import EntityScanner
 from llama_compat.guardrails.checks import END
@@ -15,11 +15,6 @@ from llama_compat.guardrails.settings import Place
 
 if TYPE_CHECKING:
     from llama_compat.guardrails.guard import Guard
-
-Strand = Literal["text", "thought", "refusal"]
-"""Words of a reply that are read as one: those of the same strand that follow each other, whichever
-parts, blocks or items they come in. Where another strand or anything else begins in between, such
-as a call, what was said before has ended."""
 
 
 class GuardedText:
@@ -121,7 +116,7 @@ class GuardedText:
 
 def seen_together(guard: Guard, place: Place, texts: Sequence[str]) -> list[str]:
     """What is shown of texts that were looked through one by one, and are read as one: a value that
-    is cut over several of them is found where they are put together.
+    is cut over several of them is found where they are put together, and in a reply put back.
 
     The word for one that is hidden stands where it begins, and in what is asked in place of each
     text that had nothing else: not every vendor takes an empty one.
@@ -135,7 +130,8 @@ def seen_together(guard: Guard, place: Place, texts: Sequence[str]) -> list[str]
         Blocked: they may not be shown.
     """
     whole = "".join(texts)
-    if guard.has_nothing_but_escapes(place, whole):
+    comes_back = guard.puts_back and place == "output"
+    if not comes_back and guard.has_nothing_but_escapes(place, whole):
         return [*texts]
     begins = [0, *accumulate(map(len, texts))]
     hidden: list[tuple[int, int, str]] = []
@@ -150,8 +146,11 @@ def seen_together(guard: Guard, place: Place, texts: Sequence[str]) -> list[str]
                     hidden.append((start, end, instead))
     except TooManyNearMisses:
         guard.undecided(place, by_patterns=True)
+    if comes_back:
+        found_words = guard.words_in(whole)
+        hidden += [word for word in found_words if any(word[0] < each < word[1] for each in begins)]
     shown = [*texts]
-    for start, end, instead in reversed(hidden):
+    for start, end, instead in sorted(hidden, reverse=True):
         for index in reversed(range(len(texts))):
             begin, stop = max(start, begins[index]), min(end, begins[index + 1])
             if begin >= stop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 WORD = re.compile(r"<[A-Z][A-Z0-9_]{0,31}_[0-9]{1,6}>")
 """What is there in place of something that is hidden."""
@@ -43,6 +44,13 @@ class Hidden:
     def value(self, word: str) -> str:
         """What `word` stands for; itself where that is not put back."""
         return self._values.get(word, word)
+
+    def find(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """The words in a text that come back: where each begins and ends, and its value."""
+        for match in WORD.finditer(text):
+            value = self._values.get(match.group())
+            if value is not None:
+                yield match.start(), match.end(), value
 
 
 class Restorer:

@@ -14,9 +14,10 @@ from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.drawn import seen_event
 from llama_compat.guardrails.asked.searches import Searched, VendorSearches
 from llama_compat.guardrails.asked.windows import Windows
+from llama_compat.guardrails.documents import Strand
 from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.guardrails.guarded_text import GuardedText, Strand, seen_together
+from llama_compat.guardrails.guarded_text import GuardedText, seen_together
 from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
 from llama_compat.types import (
     ReasoningDelta,

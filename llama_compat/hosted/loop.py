@@ -153,6 +153,8 @@ async def looped(
     request: ChatCompletionRequest,
     toolbox: HostedToolbox,
     screen: Screen | None = None,
+    *,
+    sees: bool = True,
 ) -> Events:
     """The events of the reply to `request`, in which the server's tools are run.
 
@@ -161,15 +163,19 @@ async def looped(
         request: what the client asks.
         toolbox: what is run.
         screen: looks through what tools give; None where nobody does.
+        sees: whether the model takes images, as far as anybody knows.
 
     Raises (from the generator):
         APIError: what the toolbox or the model's provider raises.
     """
     async with toolbox.opened(request) as tools:
-        loop = _Loop(generate, request, toolbox, tools, screen)
+        loop = _Loop(generate, request, toolbox, tools, screen, sees)
         async with aclosing(loop.run()) as events:
             async for event in events:
                 yield event
+
+
+_UNSEEN = "[It shows an image, which you can't see.]"
 
 
 class _Loop:
@@ -180,7 +186,7 @@ class _Loop:
         request: what the client asks.
         toolbox: whose bounds hold.
         tools: what is run.
-        screen: as for `looped`.
+        screen, sees: as for `looped`.
     """
 
     def __init__(
@@ -190,6 +196,7 @@ class _Loop:
         toolbox: HostedToolbox,
         tools: OpenTools,
         screen: Screen | None,
+        sees: bool,
     ) -> None:
         self._generate = generate
         self._request = request
@@ -197,6 +204,7 @@ class _Loop:
         self._bounds = toolbox.bounds
         self._tools = tools
         self._screen = screen
+        self._sees = sees
         self._is_withheld = False
         self._to_list: list[HostedCall] = []
         self._names = {each.tool_name for each in tools.definitions}
@@ -426,7 +434,9 @@ class _Loop:
             ended = results[call.call_id]
             self._sources += ended.sources
             content: Content = ended.output
-            if ended.images:
+            if ended.images and not self._sees:
+                content = f"{ended.output}\n{_UNSEEN}".strip()
+            elif ended.images:
                 content = (TextContent(ended.output), *map(ImageContent, ended.images))
             answer = ToolResponseMessage(call.call_id, content, ended.status == "failed")
             place = next(

@@ -21,7 +21,7 @@ class Domains(Struct, frozen=True):
 
     def has(self, url: str) -> bool:
         """Whether `url` is at one of them. A domain may be followed by a path, below which it is
-        then, as in `example.com/blog`."""
+        then, as in `example.com/blog`; a scheme or `*.` before it says nothing more."""
         if any(_is_at(url, each) for each in self.blocked):
             return False
         return not self.allowed or any(_is_at(url, each) for each in self.allowed)
@@ -33,12 +33,22 @@ def _is_at(url: str, domain: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    wanted, slash, path = domain.partition("/")
-    wanted = wanted.lower().removeprefix("www.")
-    host = host.removeprefix("www.").rstrip(".")
+    wanted, slash, path = domain.rpartition("://")[2].partition("/")
+    wanted, host = _name_of(wanted.lower().removeprefix("*.")), _name_of(host)
     if host != wanted and not host.endswith(f".{wanted}"):
         return False
     return not slash or f"{_resolved(parts.path)}/".startswith(f"{_resolved(path)}/")
+
+
+def _name_of(host: str) -> str:
+    """A name as others write the same: without `www.`, and in ASCII where it has other letters."""
+    host = host.removeprefix("www.").rstrip(".")
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
 
 
 def _resolved(path: str) -> str:

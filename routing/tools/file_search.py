@@ -12,7 +12,7 @@ from llama_compat.hosted.file_search import FileQuery
 from llama_compat.hosted.settings import FileSearchSettings
 from llama_compat.hosted.vocabulary import FileSearchTool, FileSource
 from llama_compat.types import ToolDefinition
-from routing.tools.queries import QUERY_PARAMETERS, Searches
+from routing.tools.queries import QUERY_PARAMETERS, Searches, Uses
 from routing.tools.tool import Gave, ToolError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class FileSearch:
         settings: what the template says.
         stores: those of the template.
         principal: whose are searched.
+        uses: how often all searches of the reply may be made.
     """
 
     kind: Literal["file_search"] = "file_search"
@@ -43,10 +44,11 @@ class FileSearch:
         settings: FileSearchSettings,
         stores: VectorStores,
         principal: Principal,
+        uses: Uses,
     ) -> None:
         self._asked = asked
         self._count = asked.max_results or settings.max_results
-        self._searches = Searches(settings.max_uses, MAX_QUERY)
+        self._searches = Searches(uses.within(None), MAX_QUERY)
         self._stores = stores
         self._principal = principal
         self.definition = ToolDefinition(

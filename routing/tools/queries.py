@@ -16,16 +16,61 @@ QUERY_PARAMETERS: dict[str, Any] = {
 """The JSON schema of a tool that takes a query."""
 
 
-class Searches:
-    """The searches of one reply.
+class Uses:
+    """How often tools of one kind may be used in a reply, however many a request names.
 
     Args:
-        most: so many may be made.
+        most: that.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def within(self, most: int | None) -> TheseUses:
+        """Those of one tool, of which the request may want no more than `most`."""
+        return TheseUses(self, self._left if most is None else most)
+
+    def take(self) -> bool:
+        """Use one more; False where none is left."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True
+
+
+class TheseUses:
+    """Those of one tool, for `Uses.within`.
+
+    Args:
+        uses: of all tools of its kind.
+        most: of it.
+    """
+
+    def __init__(self, uses: Uses, most: int) -> None:
+        self._uses = uses
+        self._left = most
+
+    def take(self, message: str) -> None:
+        """Use one more.
+
+        Raises:
+            ToolError: none is left, for which the model is told `message`.
+        """
+        if self._left <= 0 or not self._uses.take():
+            raise ToolError("max_uses_exceeded", message)
+        self._left -= 1
+
+
+class Searches:
+    """The searches of one tool, in one reply.
+
+    Args:
+        uses: so many may be made.
         longest: so many characters a query may have.
     """
 
-    def __init__(self, most: int, longest: int) -> None:
-        self._left = most
+    def __init__(self, uses: TheseUses, longest: int) -> None:
+        self._uses = uses
         self._longest = longest
 
     def begin(self, arguments: Mapping[str, Any]) -> str:
@@ -41,7 +86,5 @@ class Searches:
             raise ToolError(
                 "query_too_long", f"The query is longer than {self._longest} characters."
             )
-        if self._left <= 0:
-            raise ToolError("max_uses_exceeded", "No more searches may be made. Answer now.")
-        self._left -= 1
+        self._uses.take("No more searches may be made. Answer now.")
         return query

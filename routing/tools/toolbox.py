@@ -4,13 +4,14 @@ reply."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from llama_compat.errors import tool_not_allowed, unknown_tool_server
+from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
 from llama_compat.hosted.loop import Bounds
 from llama_compat.hosted.parts import ReplyPart
@@ -18,6 +19,7 @@ from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.vocabulary import (
     FileSearchTool,
     HostedCall,
+    HostedTool,
     MCPTool,
     WebFetchTool,
     WebSearchTool,
@@ -36,6 +38,7 @@ from llama_compat.types import (
 from providers.remote import http1
 from providers.remote.upstream.public_web import refuse_private
 from routing.tools.file_search import FileSearch
+from routing.tools.queries import Uses
 from routing.tools.search_backends import Backend, backend_of
 from routing.tools.tool import ServerTool, ToolError
 from routing.tools.web_fetch import WebFetch
@@ -43,7 +46,11 @@ from routing.tools.web_search import WebSearch
 
 if TYPE_CHECKING:
     from routing.tools.mcp.servers import MCPServers
+    from routing.tools.mcp.session import MCPSession
     from routing.vector_stores.service import VectorStores
+
+MAX_SERVERS = 32
+"""Of MCP that one request may name: each is connected to, or started as a process."""
 
 MAX_CONNECTIONS = 100
 """Open at a time, to all services and pages."""
@@ -258,39 +265,61 @@ class CallTools:
         """The tools that `request` asks for, for one reply to it.
 
         Raises:
-            APIError: 403, no tool of a server is for the key; 400, there is no such server.
+            APIError: 403, no tool of a server is for the key; 400, there is no such server, or one
+                is named twice, or too many are.
         """
         tools, principal, settings = self._tools, self._principal, self._tools.settings
         opened = ReplyTools({each.tool_name for each in request.tools})
+        web, pages, files = (
+            Uses(0 if each is None else each.max_uses)
+            for each in (settings.web_search, settings.web_fetch, settings.file_search)
+        )
         async with AsyncExitStack() as running:
+            sessions = await self._connected(request.hosted, running)
             for asked in request.hosted:
                 if isinstance(asked, WebSearchTool) and settings.web_search is not None:
                     assert tools.search is not None
-                    opened.add(WebSearch(asked, settings.web_search, tools.search))
+                    opened.add(WebSearch(asked, settings.web_search, tools.search, web))
                 elif isinstance(asked, WebFetchTool) and settings.web_fetch is not None:
                     assert tools.web is not None
                     is_known = opened.knows_url_of(request.messages)
-                    opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known))
+                    opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known, pages))
                 elif isinstance(asked, FileSearchTool) and settings.file_search is not None:
                     assert tools.vector_stores is not None
-                    search = FileSearch(asked, settings.file_search, tools.vector_stores, principal)
+                    stores = tools.vector_stores
+                    search = FileSearch(asked, settings.file_search, stores, principal, files)
                     await search.check()
                     opened.add(search)
                 elif isinstance(asked, MCPTool) and settings.mcp is not None:
-                    await self._open_server(asked, opened, running)
+                    self._add_server(sessions[asked.label, asked.url], opened)
             yield opened
 
-    async def _open_server(
-        self, asked: MCPTool, opened: ReplyTools, running: AsyncExitStack
-    ) -> None:
-        """Connect to a server, for this reply, and add what it has.
+    async def _connected(
+        self, hosted: Sequence[HostedTool], running: AsyncExitStack
+    ) -> Mapping[tuple[str, str], MCPSession]:
+        """Sessions with the servers of a request, for this reply: at once, so that who is slow or
+        hangs holds up no other.
 
         Raises:
-            APIError: 403, the key may not; 400, there is no such server.
+            APIError: 403, the key may not; 400, there is no such server, or one is named twice, or
+                too many are.
         """
-        assert self._tools.mcp is not None
-        server = self._tools.mcp.server(asked, self._principal, asks_users=self.asks_users)
-        session = await running.enter_async_context(server.connected())
+        if self._tools.mcp is None:
+            return {}
+        asked = [each for each in hosted if isinstance(each, MCPTool)]
+        _check_servers(asked)
+        servers = [
+            self._tools.mcp.server(each, self._principal, asks_users=self.asks_users)
+            for each in asked
+        ]
+        sessions = await asyncio.gather(
+            *(running.enter_async_context(each.connected()) for each in servers)
+        )
+        named = ((each.label, each.url) for each in asked)
+        return dict(zip(named, sessions, strict=True))
+
+    def _add_server(self, session: MCPSession, opened: ReplyTools) -> None:
+        """Add what a server has."""
         opened.listed.append(session.listed)
         for tool in session.tools(opened.names):
             opened.add(tool)
@@ -301,6 +330,22 @@ class CallTools:
 def _tools_of(label: str) -> str:
     """How the names of a server's tools begin in a key's `tools`."""
     return f"mcp.{label}."
+
+
+def _check_servers(servers: Sequence[MCPTool]) -> None:
+    """See to it that a request has no more connected to, or started, than it can use.
+
+    Raises:
+        APIError: 400, it names one twice, or too many.
+    """
+    named: set[tuple[str, str]] = set()
+    for each in servers:
+        if (each.label, each.url) in named:
+            message = f"The MCP server '{each.label[:80]}' is named more than once."
+            raise invalid_parameter("tools", message)
+        named.add((each.label, each.url))
+    if len(servers) > MAX_SERVERS:
+        raise invalid_parameter("tools", f"A request may name {MAX_SERVERS} MCP servers at most.")
 
 
 def _check(principal: Principal, name: str) -> None:
@@ -398,12 +443,16 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield content_text(message.content)
 
 
+_GOES_ON = re.compile(r"[\w/?=&%#~+@-]|[.:][\w/?=&%#~+@-]")
+"""What follows an address that is none but the beginning of a longer one. A sentence may end with
+one."""
+
+
 def _is_in(url: str, text: str) -> bool:
     """Whether `url` stands in `text`, not as the beginning of a longer one."""
     place = text.find(url)
     while place >= 0:
-        behind = text[place + len(url) : place + len(url) + 1]
-        if not behind or not (behind.isalnum() or behind in "/?=&%#_-~+"):
+        if not _GOES_ON.match(text, place + len(url)):
             return True
         place = text.find(url, place + 1)
     return False

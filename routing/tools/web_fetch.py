@@ -16,6 +16,7 @@ from providers.remote.upstream.public_web import TooManyRedirectsError, follow
 from routing.tools.domains import Domains
 from routing.tools.http import USER_AGENT
 from routing.tools.pages import page_text
+from routing.tools.queries import Uses
 from routing.tools.tool import Gave, ToolError
 
 MAX_URL = 2000
@@ -49,6 +50,7 @@ class WebFetch:
         settings: what the template says.
         client: connects to what it may.
         is_known: whether a URL was named in the conversation, or found.
+        uses: how often pages may be read in the reply.
     """
 
     kind: Literal["web_fetch"] = "web_fetch"
@@ -62,6 +64,7 @@ class WebFetch:
         settings: WebFetchSettings,
         client: http1.Client,
         is_known: Callable[[str], bool],
+        uses: Uses,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -70,7 +73,7 @@ class WebFetch:
             Domains(asked.allowed_domains, asked.blocked_domains),
             Domains(tuple(settings.allowed_domains), tuple(settings.blocked_domains)),
         )
-        self._left = min(asked.max_uses or settings.max_uses, settings.max_uses)
+        self._uses = uses.within(asked.max_uses)
         tokens = asked.max_content_tokens
         self._most = None if tokens is None else tokens * CHARACTERS_A_TOKEN
         self.definition = ToolDefinition(
@@ -88,13 +91,11 @@ class WebFetch:
             raise ToolError("invalid_tool_input", "'url' must be an http(s) URL.")
         if len(url) > MAX_URL:
             raise ToolError("url_too_long", f"The URL is longer than {MAX_URL} characters.")
-        if self._left <= 0:
-            raise ToolError("max_uses_exceeded", "No more pages may be read. Answer now.")
         if not self._settings.any_url and not self._is_known(url):
             raise ToolError(
                 "url_not_allowed", "Only what is named in the conversation may be read."
             )
-        self._left -= 1
+        self._uses.take("No more pages may be read. Answer now.")
         return await self._read(url)
 
     async def _read(self, url: str) -> Gave:

@@ -10,7 +10,7 @@ from llama_compat.hosted.settings import WebSearchSettings
 from llama_compat.hosted.vocabulary import WebSearchTool, WebSource
 from llama_compat.types import ToolDefinition
 from routing.tools.domains import Domains
-from routing.tools.queries import QUERY_PARAMETERS, Searches
+from routing.tools.queries import QUERY_PARAMETERS, Searches, Uses
 from routing.tools.search_backends import Backend, SearchQuery
 from routing.tools.tool import Gave
 
@@ -27,6 +27,7 @@ class WebSearch:
         asked: what the request says of it.
         settings: what the template says.
         backend: who searches.
+        uses: how often all searches of the reply may be made.
     """
 
     kind: Literal["web_search"] = "web_search"
@@ -34,11 +35,12 @@ class WebSearch:
     server = ""
     asks = False
 
-    def __init__(self, asked: WebSearchTool, settings: WebSearchSettings, backend: Backend) -> None:
+    def __init__(
+        self, asked: WebSearchTool, settings: WebSearchSettings, backend: Backend, uses: Uses
+    ) -> None:
         self._backend = backend
         self._count = max(1, round(settings.max_results * _SHARES[asked.context_size]))
-        most = min(asked.max_uses or settings.max_uses, settings.max_uses)
-        self._searches = Searches(most, MAX_QUERY)
+        self._searches = Searches(uses.within(asked.max_uses), MAX_QUERY)
         self._domains = Domains(asked.allowed_domains, asked.blocked_domains)
         self._found = 0
         where = f" The user is in {asked.location}." if asked.location else ""

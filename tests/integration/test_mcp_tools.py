@@ -14,6 +14,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from google import genai
+from google.genai import types as google
 
 from tests.clients.scripted_models import USAGE, Asked, Said, ScriptedModels
 from tests.integration import wire
@@ -236,6 +238,42 @@ def test_chat_completions_have_servers_too(client: openai.OpenAI) -> None:
         "The sum is 5.",
         "stop",
     )
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_googles_interactions_have_servers_too(server: ServerProcess, stream: bool) -> None:
+    asked: Any = {
+        "model": "m",
+        "input": 'tests__add {"a": 1, "b": 1}',
+        "tools": [{"type": "mcp_server", "name": "tests", "allowed_tools": [{"tools": ["add"]}]}],
+    }
+    options = google.HttpOptions(
+        base_url=server.url, retry_options=google.HttpRetryOptions(attempts=1)
+    )
+    with genai.Client(api_key=KEYS["all"], http_options=options) as client:
+        if stream:
+            events: Any = client.interactions.create(**asked, stream=True)
+            begun, told = [], dict[int, Any]()
+            for event in events:
+                if event.event_type == "step.start":
+                    begun.append(event.step.type)
+                elif event.event_type == "step.delta":
+                    told[event.index] = event.delta
+                elif event.event_type == "interaction.completed":
+                    interaction_id = event.interaction.id
+            call, result = told[0], told[1]
+        else:
+            whole: Any = client.interactions.create(**asked)
+            begun, interaction_id = [each.type for each in whole.steps], whole.id
+            call, result = whole.steps[:2]
+        assert begun == ["mcp_server_tool_call", "mcp_server_tool_result", "model_output"]
+        assert (call.server_name, call.name, call.arguments) == ("tests", "add", {"a": 1, "b": 1})
+        assert (result.server_name, result.result) == ("tests", "The sum is 2.")
+        # What was kept is told to the model as the call that it was.
+        again: Any = client.interactions.create(
+            **{**asked, "input": "list"}, previous_interaction_id=interaction_id
+        )
+        assert again.steps[-1].content[0].text == "The sum is 2."
 
 
 def test_no_credentials_come_back(client: openai.OpenAI) -> None:

@@ -381,13 +381,20 @@ def test_a_response_in_the_background_is_cancelled_wherever_it_runs(client: open
         assert client.responses.retrieve(each.id).status == "cancelled"
 
 
+def test_a_conversation_that_fits_need_not_be_cut(client: openai.OpenAI) -> None:
+    raw = client.responses.with_raw_response.create(model="echo", input="Hi", truncation="auto")
+    assert raw.headers["x-llama-compat-dropped"] == "truncation"
+    response = raw.parse()
+    assert (response.status, response.truncation) == ("completed", "disabled")
+
+
 def test_what_a_background_response_cannot_do_is_refused_by_name(kept: ServerProcess) -> None:
     body = {"model": "echo", "input": "Hi", "background": True}
     for more, param in [
         ({"stream": True}, "background"),
         ({"store": False}, "background"),
         ({"temperature": 9}, "temperature"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ]:
         reply = post(kept, {**body, **more})
         assert (reply.status, reply.error()["param"]) == (400, param)

@@ -147,6 +147,9 @@ def ask_messages(server: ServerProcess, model: str, **asked: Any) -> tuple[str, 
         {"temperature": 1},
         {"seed": 7, "frequency_penalty": 0.5},
         {"reasoning_effort": "low", "max_tokens": 3000},
+        {"reasoning_effort": "low", "max_tokens": 500},
+        {"reasoning_effort": "low", "temperature": 0.2},
+        {"temperature": 0.2, "top_p": 0.9, "max_tokens": 500},
         {"reasoning_effort": "minimal"},
         {"reasoning_effort": "none"},
         {"reasoning_effort": "xhigh"},
@@ -187,6 +190,15 @@ def test_a_model_that_samples_is_sent_the_temperature(
     _, headers = ask(server, "claude-haiku-4-5", temperature=0.2)
     assert vendors.seen["claude"].body["temperature"] == 0.2
     assert "x-llama-compat-dropped" not in headers
+
+
+def test_a_model_without_room_to_think_does_not(
+    server: ServerProcess, vendors: StrictModels
+) -> None:
+    asked = {"reasoning_effort": "high", "max_tokens": 1024, "temperature": 0.2}
+    _, headers = ask(server, "claude-haiku-4-5", **asked)
+    assert "reasoning_effort" in headers["x-llama-compat-dropped"]
+    assert "thinking" not in vendors.seen["claude"].body
 
 
 def test_where_the_template_wants_it_refused_it_is(server: ServerProcess) -> None:

@@ -413,11 +413,25 @@ def _thinking_budget(request: ChatCompletionRequest) -> int:
         return budget
     if limit <= MIN_THINKING_BUDGET:
         raise invalid_parameter(
-            "reasoning_effort",
-            f"'reasoning_effort' needs room to think: max_tokens is {limit} and has to be over"
-            f" {MIN_THINKING_BUDGET}.",
+            "reasoning_effort", f"'reasoning_effort' needs room to think: {_no_room(limit)}."
         )
     return min(budget, limit - 1)
+
+
+def no_room_to_think(request: ChatCompletionRequest, thinking: Thinking) -> Mapping[str, str]:
+    """What Claude takes in no API where it is told how many tokens to think with, by OpenAI's name:
+    why. It wants 1,024 at least, and fewer than the reply may have
+    (https://platform.claude.com/docs/en/build-with-claude/extended-thinking)."""
+    limit = request.sampling.max_tokens
+    if thinking.mode != "budget" or limit is None or limit > MIN_THINKING_BUDGET:
+        return {}
+    if request.reasoning_effort not in THINKING_BUDGETS:
+        return {}
+    return {"reasoning_effort": _no_room(limit)}
+
+
+def _no_room(limit: int) -> str:
+    return f"max_tokens is {limit} and has to be over {MIN_THINKING_BUDGET}"
 
 
 def _goes_on_without_thinking(messages: Sequence[Message]) -> bool:

@@ -70,9 +70,7 @@ def render_effort(
     if wanted is None:
         return {}, None
     if family == "claude":
-        form = request.thinking or ThinkingForm()
-        mode: Literal["adaptive", "budget"] = "budget" if form.how == "budget" else "adaptive"
-        block, effort = render_thinking(request, Thinking(mode, off=form.off or "disabled"))
+        block, effort = render_thinking(request, claudes_thinking(request))
         return ({"thinking": block} if block else {}), effort
     if family == "nova" and wanted == "none":
         return {"reasoningConfig": {"type": "disabled"}}, None
@@ -85,6 +83,13 @@ def render_effort(
         return {"reasoning_effort": _EFFORTS[wanted]}, None
     config = {"type": "enabled", "maxReasoningEffort": _EFFORTS[wanted]}
     return {"reasoningConfig": config}, None
+
+
+def claudes_thinking(request: ChatCompletionRequest) -> Thinking:
+    """How Claude is told of the effort of `request`."""
+    form = request.thinking or ThinkingForm()
+    mode: Literal["adaptive", "budget"] = "budget" if form.how == "budget" else "adaptive"
+    return Thinking(mode, off=form.off or "disabled")
 
 
 def render_top_k(top_k: int, family: ModelFamily) -> dict[str, Any]:

@@ -10,11 +10,16 @@ from typing import Any
 from msgspec import Struct, field
 
 from llama_compat.dialects.alternating import OPENING, AlternatingTurns, content_blocks
-from llama_compat.dialects.anthropic_messages import RenderedRequest, dropping_unbound
+from llama_compat.dialects.anthropic_messages import (
+    RenderedRequest,
+    dropping_unbound,
+    no_room_to_think,
+)
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
 from llama_compat.dialects.bedrock_converse.families import (
     ModelFamily,
+    claudes_thinking,
     family_of,
     has_top_k,
     render_effort,
@@ -173,6 +178,7 @@ def unsupported_values(
         refused["reasoning_effort"] = why
     if family == "claude":
         refused |= thought_before_forced_call(request)
+        refused |= no_room_to_think(request, claudes_thinking(request))
     refused |= json_beside_tools(request, "Bedrock")
     if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
         refused["tool_choice"] = (

@@ -130,9 +130,11 @@ class _Conversation:
 
     def __init__(self, steps: Sequence[Any]) -> None:
         self._answered = {
-            each.get("call_id")
+            each["call_id"]
             for each in steps
-            if isinstance(each, dict) and each.get("type") == MCP_RESULT
+            if isinstance(each, dict)
+            and each.get("type") == MCP_RESULT
+            and isinstance(each.get("call_id"), str)
         }
         self._called: set[str] = set()
         self._messages: list[Message] = []
@@ -166,12 +168,15 @@ class _Conversation:
                 self._end()
                 self._messages.append(_parse_result(step, path))
                 self._called.discard(call_id)
-        elif kind in _STEPS or (kind == MCP_CALL and step.get("id") in self._answered):
+        elif kind in _STEPS or (kind == MCP_CALL and self._is_answered(step)):
             if self._shown:
                 self._end()
             if kind == MCP_CALL:
                 self._called.add(step["id"])
             self._said.extend(_parse_said(kind, step, path))
+
+    def _is_answered(self, call: Mapping[str, Any]) -> bool:
+        return isinstance(call.get("id"), str) and call["id"] in self._answered
 
     def _end(self) -> None:
         if self._shown:

@@ -328,7 +328,16 @@ def parameters_set(body: Mapping[str, Any]) -> list[str]:
         and name not in HINTS
         and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
         and not (name in _ONLY_WITH_TOOLS and not body.get("tools"))
+        and not (name == "tool_choice" and _is_open(value))
     ]
+
+
+def _is_open(choice: Any) -> bool:
+    """Whether a `tool_choice` says no more than which of the tools are offered."""
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}:
+            return True
+    return False
 
 
 def _same(value: Any, neutral: Any) -> bool:

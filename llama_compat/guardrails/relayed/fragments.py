@@ -12,8 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from llama_compat.dialects.anthropic_messages.seals import NOBODYS
-from llama_compat.guardrails.documents import SEALS, TOKENS
-from llama_compat.guardrails.guarded_text import Strand
+from llama_compat.guardrails.documents import SEALS, STRANDS, TOKENS, Strand
 from llama_compat.guardrails.settings import Place
 
 TEXTS = frozenset(
@@ -57,20 +56,6 @@ _NO_WORDS = ("_call", "_use", "_result", "_output")
 _SAID = ("text", "content", "response")
 _OUTPUT_TEXT = "response.output_text.delta"
 _BEGINS = ("start", "item.added", "part.added")
-
-_OF: Mapping[str, Strand] = {
-    "message": "text",
-    "model_output": "text",
-    "output_text": "text",
-    "text": "text",
-    "refusal": "refusal",
-    "reasoning": "thought",
-    "reasoning_text": "thought",
-    "summary_text": "thought",
-    "thinking": "thought",
-    "thought": "thought",
-}
-"""Of which strand the words are that are in what is called so."""
 
 _ARGUMENTS = frozenset({"arguments", "partial_json", "functionCall", "custom"})
 _NO_JSON = ("input", "code")
@@ -185,7 +170,7 @@ def _strand(kinds: tuple[str, ...], path: tuple[str, ...], marks: Marks) -> Stra
         return "thought"
     if any("refusal" in each for each in says):
         return "refusal"
-    if any(each.endswith(_NO_WORDS) and each not in _OF for each in kinds):
+    if any(each.endswith(_NO_WORDS) and each not in STRANDS for each in kinds):
         return None
     is_text = path[-1] in _SAID or kinds[0] == _OUTPUT_TEXT or not kinds[0]
     return "text" if is_text else None
@@ -197,7 +182,7 @@ def begins_another(event: Mapping[str, Any], strand: Strand | None) -> bool:
         return False
     for each in event.values():
         kind = each.get("type") if isinstance(each, dict) else None
-        if isinstance(kind, str) and _OF.get(kind) != strand:
+        if isinstance(kind, str) and STRANDS.get(kind) != strand:
             return True
     return False
 

@@ -184,8 +184,19 @@ class GuardedStream:
         self.blocked = stop
         if self._withheld is None:
             return
-        said = [SaidText(each.sample, each.given) for each in self._parts.values()]
+        said = [SaidText(each.sample, each.given) for each in self._begun()]
         out.append(self._withheld(self._told, said, self._fields))
+
+    def _begun(self) -> list[RelayedPart]:
+        """The parts that the client knows of: those that came behind what never goes on it does
+        not."""
+        parts = list(self._parts.values())
+        shown: set[int] = set()
+        for held in self._queue:
+            if not held.pieces:
+                return [each for each in parts if each.has_gone or id(each) in shown]
+            shown |= {id(piece.part) for piece, _, _ in held.pieces}
+        return parts
 
     # Events that are like those before them -------------------------------------------------------
 
@@ -298,10 +309,17 @@ class GuardedStream:
         """An event of one line of JSON."""
         match = DATA.fullmatch(raw)
         assert match is not None
+        if b":" in match[1][:-6]:  # what it is called, or its number
+            head = match[1].decode(errors="replace")
+            if self._guard.said(head) != head:
+                raw = b"data: %b%b" % (match[2], match[3])
         try:
             event: Any = from_raw(Raw(match[2]))
         except ValueError:
-            self._take_odd_text(raw)
+            # Who reads on all the same reads its escapes as what they say.
+            text = match[2].decode(errors="replace")
+            if self._guard.said(text) == text:
+                self._take_odd_text(raw)
             return
         pieces = fragments(event)
         if not pieces:

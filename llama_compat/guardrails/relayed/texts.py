@@ -73,6 +73,7 @@ class RelayedPart:
     Attributes:
         text, sample: as above.
         marks: as of its pieces.
+        has_gone: whether any of it has gone on.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class RelayedPart:
         self._whole: list[str] = []
         self._given: list[str] = []
         self._hides = False
+        self.has_gone = False
 
     @property
     def whole(self) -> str:
@@ -116,12 +118,14 @@ class RelayedPart:
 
     def skip(self, said: str) -> None:
         """This has gone on as it came, before anybody asked for its pieces."""
+        self.has_gone = True
         if self._is_kept:
             self._given.append(said)
         self.text.skip(len(said))
 
     def give(self, piece: Piece) -> None:
         """A piece has gone on."""
+        self.has_gone = True
         self._hides = self._hides or bool(piece.edits)
         if self._is_kept:
             self._given.append(piece.shown)

@@ -170,6 +170,7 @@ class AnthropicMessagesProvider(
         if isinstance(request, ChatCompletionRequest):
             refused |= json_beside_tools(request, vendor)
             refused |= thought_before_forced_call(request)
+            refused |= anthropic_messages.no_room_to_think(request, self._thinking(request))
         return refused
 
     async def live_models(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Which of OpenAI's models search the web, where, and what they can be told of it.
+"""Where OpenAI's models search the web, and what they can be told of it.
 
 https://developers.openai.com/api/docs/guides/tools-web-search (2026-11-23).
 """
@@ -9,9 +9,6 @@ from llama_compat.dialects.openai_responses.requests import has_words_for
 from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.types import ChatCompletionRequest
 
-_WITHOUT = ("gpt-3.5", "gpt-4-", "gpt-4.1-nano", "o1", "o3-mini")
-"""How the names of models begin that do not search."""
-
 
 def in_chats(model: str) -> bool:
     """Whether it is one of those that search in chat completions, and nowhere else."""
@@ -21,11 +18,10 @@ def in_chats(model: str) -> bool:
 def in_responses(tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
     """Whether a response can be asked for all that `request` asks of a model, and its search for
     what `tool` says: it takes no domains to leave out, does not search with the least effort, nor
-    where the reply is to be some JSON object."""
-    model, wanted = request.model.rpartition("/")[2], request.response_format
+    where the reply is to be some JSON object. Which models do not search is among their facts."""
+    wanted = request.response_format
     return (
-        not (model == "gpt-4" or model.startswith(_WITHOUT))
-        and not tool.blocked_domains
+        not tool.blocked_domains
         and request.reasoning_effort != "minimal"
         and (wanted is None or wanted.type != "json_object")
         and has_words_for(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +27,7 @@ MAX_TITLE = 1000
 MAX_IMAGES_BYTES = 4 << 20
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""What vendors take, where a resource is one."""
+"""What vendors take: with another the whole request would be refused."""
 
 CLOSE_SECONDS = 10.0
 """How long the end of a session may take before it is cancelled."""
@@ -217,6 +218,13 @@ def _annotations(tool: Tool) -> dict[str, Any] | None:
     }
 
 
+def _is_base64(data: str) -> bool:
+    try:
+        return bool(binascii.a2b_base64(data.encode(), strict_mode=True))
+    except ValueError:
+        return False
+
+
 def _gave(result: CallToolResult) -> Gave:
     texts: list[str] = []
     images: list[str] = []
@@ -227,11 +235,11 @@ def _gave(result: CallToolResult) -> Gave:
             continue
         resource = getattr(block, "resource", None)
         shown: Any = block if resource is None else resource
-        data = getattr(shown, "blob" if resource else "data", None)
+        data: Any = getattr(shown, "blob" if resource else "data", None)
         media_type = getattr(shown, "mime_type", None) or ""
-        is_image = block.type == "image" or media_type in _IMAGES
-        if is_image and isinstance(data, str) and media_type:
-            size += len(data)
+        is_image = media_type in _IMAGES and isinstance(data, str)
+        size += len(data) if is_image else 0
+        if is_image and (size > MAX_IMAGES_BYTES or _is_base64(data)):
             if size <= MAX_IMAGES_BYTES:
                 images.append(f"data:{media_type};base64,{data}")
             else:

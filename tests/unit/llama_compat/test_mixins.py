@@ -30,6 +30,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
 )
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -210,6 +211,37 @@ async def test_a_method_of_the_provider_s_own_answers_in_the_place_of_the_mixin_
 
     reply = await answer(Counting(say_again), call_of(SAID, COUNT_TOKENS), OWN)
     assert reply.body == b"{}"
+
+
+async def test_a_vendor_gets_names_of_tools_that_it_takes_and_the_client_its_own():
+    long = "a.tool." + "x" * 60
+    fitted = OPENAI_NAMES.fitted(long)
+    counted = []
+
+    class Named(Complete):
+        tool_names = OPENAI_NAMES
+
+        async def count_tokens(self, request: ChatCompletionRequest) -> int:
+            counted.append(request)
+            return 1
+
+    async def call_it(request: Request) -> Events:
+        call = ToolCall("c1", request.tools[0].tool_name, {}, "{}")
+        yield StreamStart()
+        yield StreamProgress(ToolCallDelta(0, ToolCallParseStatus.succeeded, tool_call=call))
+        yield StreamComplete(StopReason.end_of_message)
+
+    provider = Named(call_it)
+    tools = [{"type": "function", "function": {"name": long}}]
+    reply = await answer(provider, chat(tools=tools, n=2), OWN)
+    choices = whole(reply)["choices"]
+    names = [choice["message"]["tool_calls"][0]["function"]["name"] for choice in choices]
+    assert names == [long, long]
+    assert [each.tools[0].tool_name for each in provider.asked] == [fitted, fitted]
+    assert reply.adapted == ("tools.name",)
+    body = {**SAID, "tools": [{"name": long, "input_schema": {"type": "object"}}]}
+    await answer(provider, call_of(body, COUNT_TOKENS), OWN)
+    assert [each.tools[0].tool_name for each in counted] == [fitted]
 
 
 # Chat ---------------------------------------------------------------------------------------------

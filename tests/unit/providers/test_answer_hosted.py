@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from llama_compat.catalog import Catalog
 from llama_compat.dialects.openai.operations import CHAT
-from llama_compat.exchange import Call, Principal
+from llama_compat.dialects.openai_responses.operations import RESPONSES
+from llama_compat.errors import APIError
+from llama_compat.exchange import Call, Principal, Target
+from llama_compat.fitting.fit import fit_of
+from llama_compat.fitting.honoured import honoured
 from llama_compat.hosted.settings import ToolsSettings, WebSearchSettings
 from llama_compat.hosted.vocabulary import MCPTool, UserLocation, WebSearchTool
 from llama_compat.types import (
@@ -19,8 +24,10 @@ from llama_compat.types import (
     ToolDefinition,
     UserMessage,
 )
+from llama_compat.wire.json_fields import encode_json
 from providers.registry import provider_type
 from routing.tools.toolbox import ServerTools
+from tests.unit.calls import call_of
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -127,7 +134,16 @@ def test_a_vendor_searches_where_it_can_be_told_all_that_is_asked(
 def test_which_of_openais_models_search(model: str, searches: bool) -> None:
     search = WebSearchTool("web_search")
     request = ChatCompletionRequest(model, (UserMessage("Hi"),), hosted=(search,))
-    assert made("remote::openai").searches(search, request) is searches
+    facts = Catalog({"openai"}).facts("openai", model)
+    target = Target(model, fit=fit_of(facts))
+    body = {"model": "m", "input": "Hi", "tools": [{"type": "web_search"}]}
+    call = call_of(encode_json(body), RESPONSES)
+    if searches:
+        _, fitted = honoured(made("remote::openai"), frozenset({"tools"}), call, target)
+        assert fitted.changes["vendor_search"].name == "web_search"
+    else:
+        with pytest.raises(APIError, match="web_search"):
+            honoured(made("remote::openai"), frozenset({"tools"}), call, target)
     alone = made("remote::openai", wires=["chat"])
     assert alone.searches(search, request) is ("-search" in model)
 

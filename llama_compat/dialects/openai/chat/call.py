@@ -14,10 +14,10 @@ from llama_compat.dialects.openai.chat.replies import render_reply
 from llama_compat.dialects.openai.chat.requests import (
     parse_messages,
     parse_response_format,
-    parse_tool_choice,
     parse_tools,
 )
 from llama_compat.dialects.openai.chat.streams import StreamRenderer
+from llama_compat.dialects.openai.chat.tool_choice import parse_tool_choice
 from llama_compat.dialects.openai.chunks import EncodedChunks
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -78,12 +78,13 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
     """
     wanted = body.get("logprobs")
     tools = parse_tools(body.get("tools"))
+    choice, offered = parse_tool_choice(body.get("tool_choice"), tools)
     request = ChatCompletionRequest(
         model=model,
         messages=parse_messages(body.get("messages")),
         sampling=parse_sampling(body),
-        tools=tools,
-        tool_choice=parse_tool_choice(body.get("tool_choice")),
+        tools=offered,
+        tool_choice=choice,
         parallel_tool_calls=body.get("parallel_tool_calls"),
         response_format=parse_response_format(body.get("response_format")),
         reasoning_effort=optional_text_in(body, "reasoning_effort"),

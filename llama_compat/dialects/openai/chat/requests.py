@@ -223,26 +223,6 @@ def _parse_tool(value: Any, path: str) -> ToolDefinition:
     )
 
 
-def parse_tool_choice(value: Any) -> ToolChoice | None:
-    """The `tool_choice` of a request.
-
-    Raises:
-        APIError: 400, it is none.
-    """
-    match value:
-        case None:
-            return None
-        case "auto" | "required" | "none":
-            return ToolChoice(value)
-        case {"type": "function", "function": {"name": str(name)}}:
-            return ToolChoice("required", name)
-    raise invalid_parameter(
-        "tool_choice",
-        "'tool_choice' must be 'auto', 'required', 'none' or"
-        ' {"type": "function", "function": {"name": ...}}.',
-    )
-
-
 def parse_response_format(value: Any) -> ResponseFormat | None:
     """The `response_format` of a request.
 

@@ -270,7 +270,7 @@ _OPENAI_NAMES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "seed": ("seed", ()),
     "stop": ("stop", ([],)),
     "top_logprobs": ("top_logprobs", (0,)),
-    "truncation": ("", ("disabled",)),
+    "truncation": ("truncation", ("disabled",)),
     "n": ("", (1,)),
     "context_management": ("", ([],)),
     "parallel_tool_calls": ("parallel_tool_calls", (True,)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -23,6 +23,8 @@ _WHOLE = {
 _PARTS = {"response.output_text.delta": "output_text", "response.refusal.delta": "refusal"}
 """Texts that are a part of a message."""
 
+_PLACES = ("item_id", "output_index", "content_index", "summary_index")
+
 
 def withheld(
     told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText], fields: Mapping[str, Raw]
@@ -41,6 +43,7 @@ def withheld(
                 elif kind == "response.output_item.done":
                     opened.pop(index, None)
                     done[index] = item
+    ended = {(each.get("type"), *map(each.get, _PLACES)) for each in told}
     writer = EventWriter(_next_number(told, texts))
     said: list[bytes] = []
     for index, begun in opened.items():
@@ -49,7 +52,7 @@ def withheld(
             whole["status"] = "incomplete"
         for text in texts:
             if text.event.get("output_index") == index:
-                said.append(_end_text(writer, text, whole))
+                said.append(_end_text(writer, text, whole, ended))
         members = {"output_index": index, "item": whole}
         said.append(writer.event("response.output_item.done", members))
         done[index] = whole
@@ -63,24 +66,30 @@ def withheld(
     return b"".join(said)
 
 
-def _end_text(writer: EventWriter, text: SaidText, item: dict[str, Any]) -> bytes:
-    """The events with which a text ends, which becomes a part of `item`."""
+def _end_text(
+    writer: EventWriter, text: SaidText, item: dict[str, Any], ended: Collection[tuple[Any, ...]]
+) -> bytes:
+    """The events with which a text ends that is none of those that have, and that becomes a part of
+    `item`."""
     kind = text.event.get("type")
     member = _WHOLE.get(kind) if isinstance(kind, str) else None
     if member is None or not isinstance(kind, str):
         return b""
-    places = ("item_id", "output_index", "content_index", "summary_index")
-    at = {name: text.event[name] for name in places if name in text.event}
-    ended = writer.event(kind.removesuffix("delta") + "done", {**at, member: text.text})
+    at = {name: text.event[name] for name in _PLACES if name in text.event}
+    end = kind.removesuffix("delta") + "done"
+    has_ended = (end, *map(at.get, _PLACES)) in ended
+    said = b"" if has_ended else writer.event(end, {**at, member: text.text})
     if kind not in _PARTS:
         if member in item:
             item[member] = text.text
-        return ended
+        return said
     part: dict[str, Any] = {"type": _PARTS[kind], member: text.text}
     if member == "text":
         part |= {"annotations": [], "logprobs": []}
     item["content"] = [*(item.get("content") or ()), part]
-    return ended + writer.event("response.content_part.done", {**at, "part": part})
+    if has_ended:
+        return b""
+    return said + writer.event("response.content_part.done", {**at, "part": part})
 
 
 def _next_number(told: Sequence[Mapping[str, Any]], texts: Sequence[SaidText]) -> int:

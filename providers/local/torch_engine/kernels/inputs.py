@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import torch
 
-from providers.local.torch_engine.devices import host_buffer
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
+from providers.local.torch_engine.kernels.staging import Staged
 from providers.local.torch_engine.model_runner import flattened
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 
@@ -40,14 +40,10 @@ class InputBuffer:
     def __init__(
         self, tokens: int, sequences: int, blocks: int, block_size: int, device: torch.device
     ) -> None:
-        on_gpu = device.type == "cuda"
         size = 4 * tokens + 2 * sequences + 1 + blocks * sequences
         self._blocks = blocks
         self._block_size = block_size
-        self._host = host_buffer(size, dtype=torch.int32, device=device).zero_()
-        self._numbers = self._host.numpy()
-        self._device = torch.zeros(size, dtype=torch.int32, device=device)
-        self._copied = torch.cuda.Event() if on_gpu else None
+        self._staged = Staged(size, dtype=torch.int32, device=device)
 
     def load(self, chunks: Sequence[Chunk], *, padded: int = 0) -> Inputs:
         """The inputs of a step that computes `chunks`.
@@ -57,16 +53,13 @@ class InputBuffer:
             padded: if there are fewer chunks, of a token each, so many rows; the others compute
                 something that is seen nowhere.
         """
-        if self._copied is not None:
-            # The step before may still have to read the host's buffer.
-            self._copied.synchronize()
         flat = flattened(chunks, self._block_size)
         given = len(flat.token_ids)
         tokens, sequences = max(padded, given), max(padded, len(chunks))
         fill, empty = tokens - given, sequences - len(chunks)
         lengths = [each.sequence.computed + each.tokens for each in chunks]
         starts = list(accumulate((each.tokens for each in chunks), initial=0))
-        numbers, at = self._numbers, 0
+        numbers, at = self._staged.to_write().numpy(), 0
         for values, length in (
             (flat.token_ids + fill * [0], tokens),
             (flat.positions + fill * [0], tokens),
@@ -82,22 +75,24 @@ class InputBuffer:
         tables = numbers[at : at + widest * sequences].reshape(widest, sequences)
         for column, (chunk, count) in enumerate(zip(chunks, counts, strict=True)):
             tables[:count, column] = chunk.sequence.blocks[:count]
-        copied = at + widest * sequences
-        self._device[:copied].copy_(self._host[:copied], non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
-        return self._views(chunks, tokens, sequences, None if padded else len(flat.rows))
+        told = self._staged.send(at + widest * sequences)
+        return self._views(told, chunks, tokens, sequences, None if padded else len(flat.rows))
 
     def _views(
-        self, chunks: Sequence[Chunk], tokens: int, sequences: int, wanted: int | None
+        self,
+        told: torch.Tensor,
+        chunks: Sequence[Chunk],
+        tokens: int,
+        sequences: int,
+        wanted: int | None,
     ) -> Inputs:
-        parts = self._device[: 4 * tokens].view(4, tokens)
+        parts = told[: 4 * tokens].view(4, tokens)
         at = 4 * tokens
-        lengths = self._device[at : at + sequences]
+        lengths = told[at : at + sequences]
         at += sequences
-        starts = self._device[at : at + sequences + 1]
+        starts = told[at : at + sequences + 1]
         at += sequences + 1
-        tables = self._device[at : at + self._blocks * sequences].view(self._blocks, sequences)
+        tables = told[at : at + self._blocks * sequences].view(self._blocks, sequences)
         decoding = 0
         while decoding < len(chunks) and chunks[decoding].tokens == 1:
             decoding += 1

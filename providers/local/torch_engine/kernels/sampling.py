@@ -16,7 +16,7 @@ import triton.language as tl
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local import draw
-from providers.local.torch_engine.devices import host_buffer
+from providers.local.torch_engine.kernels.staging import Staged
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, truncation
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
@@ -173,11 +173,8 @@ class KernelSampler:
     """
 
     def __init__(self, sequences: int, device: torch.device) -> None:
-        on_gpu = device.type == "cuda"
         # Temperature (0: the likeliest), top-k (0: all), top-p, min-p and, as bits, the draw's key.
-        self._host = host_buffer(6, sequences, dtype=torch.float32, device=device).zero_()
-        self._device = torch.zeros(6, sequences, dtype=torch.float32, device=device)
-        self._copied = torch.cuda.Event() if on_gpu else None
+        self._staged = Staged(6, sequences, dtype=torch.float32, device=device)
 
     def sample(self, logits: torch.Tensor, sequences: Sequence[TorchSequence]) -> torch.Tensor:
         """A token for each row, int64, on the device and perhaps not there yet; see `FastSampler`.
@@ -190,24 +187,21 @@ class KernelSampler:
         if all(isinstance(each.strategy, GreedySamplingStrategy) for each in samplings):
             largest, likeliest = logits.max(-1)
             return torch.where(largest.isfinite(), likeliest, NO_TOKEN)
-        if self._copied is not None:
-            self._copied.synchronize()
         rows, size = logits.shape
+        host = self._staged.to_write()
         settings = [_settings(sampling) for sampling in samplings]
-        self._host[:4, :rows] = torch.tensor([*zip(*settings, strict=True)])
+        host[:4, :rows] = torch.tensor([*zip(*settings, strict=True)])
         keys = np.array([each.draw_key for each in sequences], np.uint32)
-        self._host.view(torch.int32)[4:, :rows] = torch.from_numpy(keys.view(np.int32).T)
-        self._device.copy_(self._host, non_blocking=True)
-        if self._copied is not None:
-            self._copied.record()
+        host.view(torch.int32)[4:, :rows] = torch.from_numpy(keys.view(np.int32).T)
+        told = self._staged.send()
         out = torch.empty(rows, dtype=torch.int64, device=logits.device)
         tile = min(LARGEST_TILE, triton.next_power_of_2(size))
         sample_kernel[(rows,)](
             logits,
             out,
-            self._device,
+            told,
             logits.stride(0),
-            self._device.stride(0),
+            told.stride(0),
             size,
             LOG2_E=LOG2_E,
             TILE=tile,

@@ -88,6 +88,7 @@ class Architecture:
         turned_first: queries and keys are normalised once they are turned.
         fixed_by_alpha: with an `alpha`, dynamic frequencies do not depend on the length.
         turns_windows_only: layers without a window are not turned, where others have one.
+        ahead_in_windows_only: in layers without a window, tokens of media look back alone.
         has_multipliers: embeddings, residuals, scores and logits are scaled by Granite's settings.
         gate: of its MLPs, where that is not the config's activation; of `UNGATED` where they have
             none.
@@ -107,6 +108,7 @@ class Architecture:
     turned_first: bool = False
     fixed_by_alpha: bool = False
     turns_windows_only: bool = False
+    ahead_in_windows_only: bool = False
     has_multipliers: bool = False
     gate: str | None = None
     routing: Routing = Routing()
@@ -181,7 +183,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma": Architecture(norms_add_one=True),
     "gemma2": GEMMA,
     "gemma3_text": GEMMA,
-    "gemma4_text": Architecture(norms=BOTH),
+    "gemma4_text": Architecture(norms=BOTH, ahead_in_windows_only=True),
     "gemma4_unified_text": Architecture(norms=BOTH),
     "gpt_oss": Architecture(gate=CLAMPED_SWIGLU, transposed_experts=True),
     "deepseek_v2": Architecture(turns_neighbours=True, routing=Routing(normalised=False)),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -43,7 +43,6 @@ from providers.local.torch_engine.loading.reading import (
 )
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.media.families import multimodal_class
-from providers.local.torch_engine.media.family import Spell
 from providers.local.torch_engine.media.sense import TorchSense
 from providers.local.torch_engine.media.tower import TextOnlyError, read_sense
 from providers.local.torch_engine.model import linear
@@ -161,87 +160,33 @@ def load_here(
 ) -> LoadedModel:
     """As `load`, in this thread."""
     dtype = choose_dtype(config.dtype, device)
-    with _explained(name, folder):
-        kept = kept_reading(folder)
-        read = kept or read_folder(folder)
-    if read is None:
-        raise ProviderStartError(
-            f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
-            " there with transformers' AutoTokenizer, or choose another model."
-        )
-    tokenizer = read.tokenizer
-    hub_tokenizer = HubTokenizer(tokenizer)
-    vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
-    ends = dict.fromkeys(read.end_tokens, StopReason.end_of_turn)
-    stop_tokens = ends | known_end_tokens(vocabulary)
-    quantization, kernels = "none", "sdpa"
-    unbatched = None
-    if read.unbatched is not None:
-        unbatched = _unbatched(
-            name, folder, read.positions, config, wanted_length, device, dtype, read.unbatched
-        )
-    context_length = _context_length(name, read.positions, wanted_length)
-    if config.deterministic:
-        _check_deterministic(name, device, dtype, read.unbatched)
-    limits = limits_of(config, device, batched=unbatched is None)
-    runner: Runner
-    weights: object
-    long_rope: LongRope | None = None
-    states: StateSlots | None = None
-    cache_bytes: int | None = None
-    adapters: AdapterReader | None = None
-    head: HeadRunner | None = None
-    if unbatched is None:
-        quantization = chosen_quantization(name, folder, config, device, dtype)
-        decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
-        if quantization in linear.PACKED and kept is None:
-            _keep_beside_weights(folder, read, quantization)
-        vocab_size, weights = len(decoder.embedding), decoder
-        adapters = AdapterReader(name, decoder, partial(_text_config, name, folder))
-        heads: Sequence[GuessingHead] = ()
-        if isinstance(config.speculation, AheadConfig):
-            from providers.local.torch_engine.drafts import load_heads
-
-            heads = load_heads(name, folder, config, decoder, quantization)
-        runner, blocks, kernels, long_rope, states, cache_bytes, head = paged(
-            name, decoder, context_length, limits, config, heads
-        )
+    read, is_new = _read(name, folder)
+    length = _context_length(name, read.positions, wanted_length)
+    asked = _Asked(name, folder, config, length, device, dtype)
+    if read.unbatched is None:
+        made = _in_batches(asked, read, is_new=is_new)
     else:
-        runner, vocab_size = unbatched
-        weights = runner.module
-        blocks = BlockManager(-(-context_length // BLOCK_SIZE), BLOCK_SIZE)
-    sense = None
-    if read.is_multimodal:
-        spell = tokenizer.backend_tokenizer.id_to_token
-        sense = _sense(name, folder, spell, vocab_size, device, dtype, config, read.unbatched)
+        made = _one_by_one(asked, read.unbatched)
+    sense = _sense(asked, read, made.vocab_size) if read.is_multimodal else None
     loaded = LoadedModel(
         config=config,
-        model=LocalModel(
-            name=name,
-            tokenizer=hub_tokenizer,
-            vocabulary=vocabulary,
-            vocab_size=vocab_size,
-            context_length=with_room(name, context_length, blocks),
-            stop_tokens=stop_tokens,
-            tool_format=_tool_format(config.tool_format, name, folder, tokenizer),
-            senses={} if sense is None else {sense.kind: sense},
-        ),
-        runner=runner,
-        blocks=blocks,
-        limits=limits,
+        model=_local_model(asked, read, made, sense),
+        runner=made.runner,
+        blocks=made.blocks,
+        limits=made.limits,
         device=device,
         dtype=dtype,
-        quantization=quantization,
-        batched=unbatched is None,
-        kernels=kernels,
-        long_rope=long_rope,
-        states=states,
-        cache_bytes=cache_bytes,
-        adapters=adapters,
-        weights=weights,
-        longest=context_length,
+        quantization=made.quantization,
+        batched=read.unbatched is None,
+        kernels=made.kernels,
+        long_rope=made.long_rope,
+        states=made.states,
+        cache_bytes=made.cache_bytes,
+        adapters=made.adapters,
+        weights=made.weights,
+        longest=length,
         sense=sense,
-        head=head,
+        head=made.head,
     )
     if not isinstance(config.speculation, AheadConfig):
         return loaded
@@ -251,6 +196,112 @@ def load_here(
     if isinstance(config.speculation, DraftConfig):
         return replace(loaded, draft=load_draft(loaded, config.speculation))
     return loaded
+
+
+class _Asked(NamedTuple):
+    """Which model is to be loaded, and how.
+
+    Attributes:
+        name: the provider's name for it, for messages.
+        folder: in Hugging Face's layout.
+        config: the provider's settings.
+        context_length: in tokens, were there memory for them.
+        device: where it is to be.
+        dtype: of its weights and activations.
+    """
+
+    name: str
+    folder: Path
+    config: TorchConfig
+    context_length: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+class _Made(NamedTuple):
+    """What runs a model; as in `LoadedModel`, and how many tokens it knows."""
+
+    runner: Runner
+    blocks: BlockManager
+    limits: StepLimits
+    weights: object
+    vocab_size: int
+    quantization: str = "none"
+    kernels: str = "sdpa"
+    long_rope: LongRope | None = None
+    states: StateSlots | None = None
+    cache_bytes: int | None = None
+    adapters: AdapterReader | None = None
+    head: HeadRunner | None = None
+
+
+def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
+    """What is read of a folder before its weights, and whether that was not kept before.
+
+    Raises:
+        ProviderStartError: it is damaged, or has no fast tokenizer.
+    """
+    with _explained(name, folder):
+        kept = kept_reading(folder)
+        read = kept or read_folder(folder)
+    if read is None:
+        raise ProviderStartError(
+            f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
+            " there with transformers' AutoTokenizer, or choose another model."
+        )
+    return read, kept is None
+
+
+def _in_batches(asked: _Asked, read: FolderReading, *, is_new: bool) -> _Made:
+    """What runs a model whose sequences share forward passes."""
+    name, folder, config, length, device, dtype = asked
+    if config.deterministic:
+        _check_deterministic(name, device, dtype, None)
+    limits = limits_of(config, device, batched=True)
+    quantization = chosen_quantization(name, folder, config, device, dtype)
+    decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
+    if quantization in linear.PACKED and is_new:
+        _keep_beside_weights(folder, read, quantization)
+    heads: Sequence[GuessingHead] = ()
+    if isinstance(config.speculation, AheadConfig):
+        from providers.local.torch_engine.drafts import load_heads
+
+        heads = load_heads(name, folder, config, decoder, quantization)
+    runs = paged(name, decoder, length, limits, config, heads)
+    return _Made(
+        runner=runs.runner,
+        blocks=runs.blocks,
+        limits=limits,
+        weights=decoder,
+        vocab_size=len(decoder.embedding),
+        quantization=quantization,
+        kernels=runs.kernels,
+        long_rope=runs.long_rope,
+        states=runs.states,
+        cache_bytes=runs.cache_bytes,
+        adapters=AdapterReader(name, decoder, partial(_text_config, name, folder)),
+        head=runs.head,
+    )
+
+
+def _local_model(
+    asked: _Asked, read: FolderReading, made: _Made, sense: TorchSense | None
+) -> LocalModel:
+    """The model as a provider sees it."""
+    name, tokenizer = asked.name, read.tokenizer
+    hub_tokenizer = HubTokenizer(tokenizer)
+    vocabulary = HubVocabulary(tokenizer.backend_tokenizer)
+    ends = dict.fromkeys(read.end_tokens, StopReason.end_of_turn)
+    return LocalModel(
+        name=name,
+        tokenizer=hub_tokenizer,
+        vocabulary=vocabulary,
+        vocab_size=made.vocab_size,
+        context_length=with_room(name, asked.context_length, made.blocks),
+        stop_tokens=ends | known_end_tokens(vocabulary),
+        tool_format=_tool_format(asked.config.tool_format, name, asked.folder, tokenizer),
+        senses={} if sense is None else {sense.kind: sense},
+    )
 
 
 def limits_of(config: TorchConfig, device: torch.device, *, batched: bool) -> StepLimits:
@@ -270,21 +321,14 @@ def with_room(name: str, context_length: int, blocks: BlockManager) -> int:
     return min(context_length, room)
 
 
-def _sense(
-    name: str,
-    folder: Path,
-    spell: Spell,
-    vocab_size: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    config: TorchConfig,
-    unbatched: str | None,
-) -> TorchSense | None:
+def _sense(asked: _Asked, read: FolderReading, vocab_size: int) -> TorchSense | None:
     """What a model that was made for more than text makes of that; None, with a warning, if
     nothing."""
+    name, folder, config, _, device, dtype = asked
+    spell = read.tokenizer.backend_tokenizer.id_to_token
     try:
-        if unbatched is not None:
-            raise TextOnlyError(unbatched)
+        if read.unbatched is not None:
+            raise TextOnlyError(read.unbatched)
         with _explained(name, folder, but=TextOnlyError):
             return read_sense(folder, spell, vocab_size, device, dtype, config.image_cache)
     except TextOnlyError as error:
@@ -381,24 +425,44 @@ def _keep_beside_weights(folder: Path, read: FolderReading, quantization: str) -
         keep_reading(folder, read)
 
 
-def _unbatched(
-    name: str,
-    folder: Path,
-    positions: int | None,
-    config: TorchConfig,
-    wanted_length: int | None,
-    device: torch.device,
-    dtype: torch.dtype,
-    reason: str,
-) -> tuple[UnbatchedRunner, int]:
-    """What runs transformers' own model, as it is for this reason, and how many tokens it knows."""
-    from providers.local.torch_engine.model.unbatched import (
-        UnbatchedModel,
-        UnbatchedRunner,
-        Way,
-        find_way,
+def _one_by_one(asked: _Asked, reason: str) -> _Made:
+    """What runs transformers' own model, as it is for this reason, a sequence at a time.
+
+    Raises:
+        ProviderStartError: the settings ask for what it has not, or it can't be relied on.
+    """
+    name, folder, config, length, device, dtype = asked
+    _check_unbatched(asked, reason)
+    module = _module(name, folder, device, dtype)
+    log.warning(
+        "%s runs on transformers' own code, one request at a time and without a prefix cache,"
+        " since %s",
+        name,
+        reason,
+    )
+    if length > LONGEST_UNBATCHED:
+        raise ProviderStartError(
+            f"The model '{name}' in {folder} says that its context has {length} tokens,"
+            f" more than the {LONGEST_UNBATCHED} that can be counted here: set 'context_length' for"
+            " it in the template."
+        )
+    runner, vocab_size = _unbatched_runner(asked, module)
+    return _Made(
+        runner=runner,
+        blocks=BlockManager(-(-length // BLOCK_SIZE), BLOCK_SIZE),
+        limits=limits_of(config, device, batched=False),
+        weights=module,
+        vocab_size=vocab_size,
     )
 
+
+def _check_unbatched(asked: _Asked, reason: str) -> None:
+    """See that the settings ask for nothing that transformers' own models have not.
+
+    Raises:
+        ProviderStartError: they do.
+    """
+    name, config = asked.name, asked.config
     if config.kv_cache_dtype != "auto":
         raise ProviderStartError(
             f"The model '{name}' can't have 'kv_cache_dtype: {config.kv_cache_dtype}', since"
@@ -409,30 +473,34 @@ def _unbatched(
             f"The model '{name}' can't be quantized to {config.quantization}, since {reason}: set"
             " 'quantization: none' in the template."
         )
-    module = _module(name, folder, device, dtype)
-    log.warning(
-        "%s runs on transformers' own code, one request at a time and without a prefix cache,"
-        " since %s",
-        name,
-        reason,
+    if config.deterministic:
+        _check_deterministic(name, asked.device, asked.dtype, reason)
+
+
+def _unbatched_runner(asked: _Asked, module: Any) -> tuple[UnbatchedRunner, int]:
+    """What runs a model of transformers, and how many tokens it knows.
+
+    Raises:
+        ProviderStartError: it can't be relied on.
+    """
+    from providers.local.torch_engine.model.unbatched import (
+        UnbatchedModel,
+        UnbatchedRunner,
+        Way,
+        find_way,
     )
-    context_length = _context_length(name, positions, wanted_length)
-    if context_length > LONGEST_UNBATCHED:
-        raise ProviderStartError(
-            f"The model '{name}' in {folder} says that its context has {context_length} tokens,"
-            f" more than the {LONGEST_UNBATCHED} that can be counted here: set 'context_length' for"
-            " it in the template."
-        )
+
     model = UnbatchedModel(module)
+    tokens = module.get_input_embeddings().num_embeddings
     try:
-        way, vocab_size = find_way(model, module.get_input_embeddings().num_embeddings, dtype)
+        way, vocab_size = find_way(model, tokens, asked.dtype)
     except Exception as error:  # of foreign code, whatever it stumbles over
         raise ProviderStartError(
-            f"The model '{name}' in {folder} was loaded, but what it computes can't be relied on"
-            f" ({error}): choose a model of another architecture."
+            f"The model '{asked.name}' in {asked.folder} was loaded, but what it computes can't be"
+            f" relied on ({error}): choose a model of another architecture."
         ) from error
     if way is not Way.pieces:
-        log.warning("%s computes %s: it can't go on otherwise", name, way.words)
+        log.warning("%s computes %s: it can't go on otherwise", asked.name, way.words)
     return UnbatchedRunner(model, way, vocab_size), vocab_size
 
 

@@ -109,37 +109,59 @@ def paged(
             head.inner.reach(positions)
         ahead = HeadRunner(heads, total, BLOCK_SIZE, beside)
     chosen = choose_kernels(name, config.kernels, decoder, cached=shape.dtype)
-    runner: Runner
     if chosen == "triton":
-        from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
-
-        kernel_runner = KernelRunner(
-            decoder,
-            cache,
-            tokens=limits.tokens,
-            sequences=limits.sequences,
-            blocks=-(-positions // BLOCK_SIZE),
-            states=states,
-        )
-        if config.cuda_graphs and device.type == "cuda" and kernel_runner.are_alike:
-            _record(name, kernel_runner, device)
-        log.info("%s runs in Triton kernels, with %d CUDA graphs", name, kernel_runner.graphs)
-        runner = kernel_runner
-    elif chosen == "llvm":
-        from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
-
-        apart = config.deterministic
-        packed = shape.dtype == torch.int8
-        kernels = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=packed)
-        runner = PagedRunner(
-            decoder, cache, kernels, apart=apart, as_rows=AS_ROWS, states=states, head=ahead
-        )
+        runner = _in_triton(name, decoder, cache, positions, limits, config, states)
     else:
-        apart = config.deterministic
-        runner = PagedRunner(decoder, cache, apart=apart, states=states, head=ahead)
+        runner = _with_torch(decoder, cache, config, states, ahead, chosen)
     blocks = BlockManager(total, BLOCK_SIZE)
     taken = total * block_bytes + state_bytes
     return Paged(runner, blocks, chosen, long_rope, slots, taken, ahead)
+
+
+def _in_triton(
+    name: str,
+    decoder: Decoder,
+    cache: KVCache,
+    positions: int,
+    limits: StepLimits,
+    config: TorchConfig,
+    states: StatePool | None,
+) -> Runner:
+    """What runs a model in Triton kernels, of sequences of so many `positions` at most."""
+    from providers.local.torch_engine.kernels.kernel_runner import KernelRunner
+
+    runner = KernelRunner(
+        decoder,
+        cache,
+        tokens=limits.tokens,
+        sequences=limits.sequences,
+        blocks=-(-positions // BLOCK_SIZE),
+        states=states,
+    )
+    if config.cuda_graphs and decoder.embedding.device.type == "cuda" and runner.are_alike:
+        _record(name, runner, decoder.embedding.device)
+    log.info("%s runs in Triton kernels, with %d CUDA graphs", name, runner.graphs)
+    return runner
+
+
+def _with_torch(
+    decoder: Decoder,
+    cache: KVCache,
+    config: TorchConfig,
+    states: StatePool | None,
+    head: HeadRunner | None,
+    kernels: str,
+) -> Runner:
+    """What runs a model by PyTorch's operations, with `llvm` kernels between its products or
+    without."""
+    apart = config.deterministic
+    if kernels != "llvm":
+        return PagedRunner(decoder, cache, apart=apart, states=states, head=head)
+    from providers.local.torch_engine.cpu_kernels.step import AS_ROWS, CPUKernels
+
+    packed = any(each.dtype == torch.int8 for each in cache.layers)
+    own = CPUKernels(decoder, BLOCK_SIZE, apart=apart, packed=packed)
+    return PagedRunner(decoder, cache, own, apart=apart, as_rows=AS_ROWS, states=states, head=head)
 
 
 def _check_packed(name: str, kind: str, decoder: Decoder) -> None:

@@ -144,6 +144,7 @@ def _side_inputs(inner: Any, own: Architecture, make: linear.Make) -> SideInputs
         projection=make(weight, None),
         norm=_norm(inner.per_layer_projection_norm, own),
         scale=float(inner.per_layer_input_scale),
+        for_media=int(inner.config.pad_token_id or 0),
     )
 
 
@@ -199,6 +200,7 @@ class _Reader(NamedTuple):
             looks_at=looks_at,
             side=self._side(module),
             scale=float(getattr(module, "layer_scalar", 1.0)),
+            ahead=window is not None or not self.own.ahead_in_windows_only,
         )
 
     def _mixer(self, module: Any, kind: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from providers.local.torch_engine.media.audio_families import (
 )
 from providers.local.torch_engine.media.family import MediumFamily
 from providers.local.torch_engine.media.picture_families import (
+    Gemma4Pictures,
     GemmaPictures,
     QwenPictures,
     TiledPictures,
@@ -21,6 +22,7 @@ FAMILIES: Mapping[str, type[MediumFamily[Any]]] = {
     "qwen2_5_vl": QwenPictures,
     "qwen3_vl": QwenPictures,
     "gemma3": GemmaPictures,
+    "gemma4": Gemma4Pictures,
     "idefics3": TiledPictures,
     "smolvlm": TiledPictures,
     "qwen2_audio": Qwen2Audio,

@@ -53,7 +53,7 @@ class MediumFamily(ABC, Generic[F]):
 
     kind: ClassVar[Kind]
 
-    is_whole: ClassVar[bool] = False
+    is_whole: bool = False
     """Whether the tokens of a medium look at each other, and not back alone."""
 
     def __init__(self, config: Any, processor: Any, spell: Spell) -> None:

@@ -53,6 +53,13 @@ class MediaRows:
         for rows, encoding, parts in self._rows:
             hidden[rows] = encoding.features[parts].to(hidden.device, hidden.dtype)
 
+    def named(self, token_ids: torch.Tensor, stand_in: int) -> torch.Tensor:
+        """`token_ids`, `[tokens]`, with `stand_in` in the place of those that stand for media."""
+        named = token_ids.clone()
+        for rows, _, _ in self._rows:
+            named[rows] = stand_in
+        return named
+
     def add(self, layer: int, hidden: torch.Tensor) -> None:
         """Add what is read besides to what comes out of a layer, `[tokens, hidden]`."""
         for rows, encoding, parts in self._rows:

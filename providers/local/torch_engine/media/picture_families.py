@@ -50,7 +50,7 @@ class PictureFamily(MediumFamily[PictureFile]):
             given = self.processor(images=[image], return_tensors="pt", **self.given)
         except ValueError as error:
             raise file.broken(error) from error
-        names = ("pixel_values", "pixel_attention_mask", "image_grid_thw")
+        names = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "image_position_ids")
         return {name: given[name] for name in names if name in given}
 
     def encoded(self, tower: Any, given: Mapping[str, torch.Tensor]) -> Encoding:
@@ -102,6 +102,32 @@ class GemmaPictures(PictureFamily):
         """See `MediumFamily`."""
         tokens = self.config.mm_tokens_per_image
         return Layout(f"\n\n{self.mark}{self.part * tokens}{self._end}\n\n", tokens)
+
+
+class Gemma4Pictures(PictureFamily):
+    """Gemma 4: as many tokens as the picture's shape lets fit into a bound."""
+
+    def __init__(self, config: Any, processor: Any, spell: Spell) -> None:
+        super().__init__(config, processor, spell)
+        self._begin, self._end = (
+            spelled(spell, each) for each in (config.boi_token_id, config.eoi_token_id)
+        )
+        # Of the large ones; those of the small ones look back alone.
+        self.is_whole = config.get_text_config().use_bidirectional_attention == "vision"
+
+    def sized(self, width: int, height: int) -> Layout:
+        """See `MediumFamily`."""
+        from transformers.models.gemma4.image_processing_pil_gemma4 import (
+            get_aspect_ratio_preserving_size,
+        )
+
+        patch, pooled = self.processor.patch_size, self.processor.pooling_kernel_size
+        resized = get_aspect_ratio_preserving_size(
+            height, width, patch, self.processor.max_soft_tokens * pooled**2, pooled
+        )
+        rows, columns = (pixels // (patch * pooled) for pixels in resized)
+        tokens = rows * columns
+        return Layout(f"{self._begin}{self.part * tokens}{self._end}", tokens)
 
 
 class TiledPictures(PictureFamily):

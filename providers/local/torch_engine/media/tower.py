@@ -22,6 +22,14 @@ PARTS = ("language_model", "text_model")
 """What transformers calls the part of a model that reads text."""
 
 
+NOTHING: Mapping[str, Any] = {
+    "layer_types": [],
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+}
+"""What configs say of layers, where there are none."""
+
+
 class TextOnlyError(Exception):
     """Why a model that was made for more than text takes text alone here; the message is a part of
     a sentence."""
@@ -58,6 +66,8 @@ def read_sense(
     if token_id >= vocab_size:
         raise TextOnlyError(f"its token for media, {token_id}, has no embedding")
     processor = _PROCESSORS[family.kind](folder)
+    if family.kind == "image" and hasattr(config, "audio_config"):
+        config.audio_config = None  # of a model that hears, too
     tower = _tower(folder, config, dtype).to(device)
     return TorchSense(family(config, processor, spell), tower, dtype, room)
 
@@ -88,8 +98,9 @@ def _tower(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     """transformers' model, of which the part that reads text is gone."""
     text = config.get_text_config()
     text.num_hidden_layers = 0
-    if getattr(text, "layer_types", None) is not None:
-        text.layer_types = []
+    for name, none in NOTHING.items():
+        if getattr(text, name, None) is not None:
+            setattr(text, name, none)
     kind = multimodal_class(config)
     settings: dict[str, Any] = {"dtype": dtype, "output_loading_info": True}
     quantized = quantized_in(folder)

@@ -22,6 +22,8 @@ class Scores(NamedTuple):
         cap: what bounds the scores, if something does.
         sinks: of each head a score that takes its share and adds nothing, `[heads]`, if there are.
         chunk: a sequence is cut after each so many tokens, and none looks back beyond a cut.
+        ahead: whether tokens look at those behind them of the same medium, where a model has media
+            that look at themselves as a whole.
     """
 
     scale: float
@@ -29,6 +31,7 @@ class Scores(NamedTuple):
     cap: float | None = None
     sinks: torch.Tensor | None = None
     chunk: int | None = None
+    ahead: bool = True
 
     @property
     def are_unusual(self) -> bool:
@@ -37,15 +40,16 @@ class Scores(NamedTuple):
 
     @property
     def reach(self) -> Reach:
-        """How far tokens look back."""
-        return Reach(self.window, self.chunk)
+        """How far tokens look."""
+        return Reach(self.window, self.chunk, self.ahead)
 
 
 class Reach(NamedTuple):
-    """How far tokens look back: see `Scores`."""
+    """How far tokens look: see `Scores`."""
 
     window: int | None
     chunk: int | None
+    ahead: bool = True
 
     def first(self, place: int) -> int:
         """The first token that the one at `place` looks at."""
@@ -82,7 +86,7 @@ class SequenceSpan:
         device: of the cache.
         copied: whether keys and values are read from a copy wherever they lie, so that what is
             computed does not depend on that.
-        is_whole: whether the tokens look at each other, and not back alone.
+        is_whole: whether the tokens look at each other, and not back alone, where a layer has that.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class SequenceSpan:
             return attended.reshape(1, heads * head_dim)
         query = queries[self.rows].transpose(0, 1).unsqueeze(0)
         all_new = self.tokens == self.length and reach.first(self.length - 1) == 0
-        begins = all_new and not self._is_whole
+        begins = all_new and not self._look_ahead(reach)
         free = begins or self._sees_all(reach)
         attended = functional.scaled_dot_product_attention(
             query,
@@ -172,7 +176,11 @@ class SequenceSpan:
 
     def _sees_all(self, reach: Reach) -> bool:
         """Whether each token looks at all that `_read` gives."""
-        return self.tokens == 1 or (self._is_whole and reach == Reach(None, None))
+        everything = reach.window is None and reach.chunk is None
+        return self.tokens == 1 or (everything and self._look_ahead(reach))
+
+    def _look_ahead(self, reach: Reach) -> bool:
+        return self._is_whole and reach.ahead
 
     def _first_visible(self, reach: Reach) -> int:
         return reach.first(self.length - self.tokens)
@@ -180,7 +188,7 @@ class SequenceSpan:
     def _make_mask(self, reach: Reach, dtype: torch.dtype) -> torch.Tensor:
         ends = torch.arange(self.length - self.tokens, self.length, device=self._device)[:, None]
         places = torch.arange(self._first_visible(reach), self.length, device=self._device)
-        hidden = (places > ends) & (not self._is_whole)
+        hidden = (places > ends) & (not self._look_ahead(reach))
         if reach.window is not None:
             hidden |= places <= ends - reach.window
         if reach.chunk is not None:

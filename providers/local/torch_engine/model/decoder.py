@@ -160,6 +160,7 @@ class SideInputs:
         projection: the embedding's part, `[tokens, hidden]` to `[tokens, layers * size]`.
         norm: of that, for each layer, `[size]`.
         scale: what the sum of both is multiplied by.
+        for_media: the token whose embedding of `table` those have that stand for parts of media.
     """
 
     table: torch.Tensor
@@ -167,12 +168,21 @@ class SideInputs:
     projection: Linear
     norm: Norm
     scale: float
+    for_media: int = 0
 
     def __call__(
         self, token_ids: torch.Tensor, embedded: torch.Tensor, step: ForwardStep
     ) -> torch.Tensor:
-        """What each layer takes: `[layers, tokens, size]`."""
+        """What each layer takes: `[layers, tokens, size]`.
+
+        Args:
+            token_ids: `[tokens]`.
+            embedded: of them, `[tokens, hidden]`, or what is read in the place of that.
+            step: where they are, and how they are computed.
+        """
         size = len(self.norm.weight)
+        if step.seen is not None:
+            token_ids = step.seen.named(token_ids, self.for_media)
         own = self.table.index_select(0, token_ids).to(embedded.dtype) * self.table_scale
         projected = self.projection(embedded)
         normed = step.norm(projected.view(-1, size), self.norm).view(own.shape)
@@ -231,6 +241,7 @@ class Layer:
         looks_at: the layer whose keys and values this one looks at; it has none of its own then.
         side: what it takes of each token's own embedding, once its MLP has added to that.
         scale: what all that has been added so far is multiplied by in the end.
+        ahead: whether tokens look at those behind them of the same medium; see `Scores`.
     """
 
     input_norm: Norm | None
@@ -258,6 +269,7 @@ class Layer:
     looks_at: int | None = None
     side: SideInput | None = None
     scale: float = 1.0
+    ahead: bool = True
 
     @property
     def norms(self) -> tuple[Norm | None, ...]:
@@ -383,14 +395,14 @@ class Decoder:
         hidden = self.embedding.index_select(0, token_ids)
         if self.embedding_scale != 1:
             hidden = hidden * self.embedding_scale
+        seen = step.seen
+        if seen is not None:
+            seen.put(hidden)
         if self.side_inputs is not None:
             sides = self.side_inputs(token_ids, hidden, step)
             step.sides = dict(zip(self.layers, sides, strict=True))
         # What the layer before adds to `hidden`.
         product: torch.Tensor | None = None
-        seen = step.seen
-        if seen is not None:
-            seen.put(hidden)
         for number, (layer, cached) in enumerate(zip(self.layers, cache.layers, strict=True)):
             if step.taken is not None:
                 step.taken.look(number, hidden, product)

@@ -144,7 +144,12 @@ class TorchStep(ForwardStep):
         """See `ForwardStep`."""
         decoder = self._decoder
         scores = Scores(
-            decoder.attention_scale, layer.window, decoder.score_cap, layer.sinks, layer.chunk
+            decoder.attention_scale,
+            layer.window,
+            decoder.score_cap,
+            layer.sinks,
+            layer.chunk,
+            layer.ahead,
         )
         return attend(queries, cached, self._spans, scores)
 

@@ -382,6 +382,16 @@ def test_no_tool() -> None:
     assert refused(LLAMA, tools=(WEATHER,), tool_choice=none) == set()
 
 
+def test_there_has_to_be_room_to_think() -> None:
+    def told(limit: int, how: Any = "budget", effort: str = "low") -> set[str]:
+        sampling = SamplingParams(max_tokens=limit)
+        thinking = ThinkingForm(how)
+        return refused(CLAUDE, sampling=sampling, thinking=thinking, reasoning_effort=effort)
+
+    assert told(1024) == {"reasoning_effort"}
+    assert told(1025) == told(1024, "adaptive") == told(1024, effort="none") == set()
+
+
 def test_the_shape_of_the_text() -> None:
     schema = {"type": "object", "properties": {"ü": {"type": "string"}}}
     body = render(response_format=ResponseFormat("json_schema", "it", schema, True))

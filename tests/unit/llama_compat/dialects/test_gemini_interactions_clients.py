@@ -609,6 +609,14 @@ members = st.sampled_from(
         "allowed_tools",
         "mode",
         "tools",
+        "id",
+        "server_name",
+        "url",
+        "headers",
+        "file_search_store_names",
+        "top_k",
+        "search_types",
+        "metadata_filter",
     ]
 )
 kinds = st.sampled_from(
@@ -622,6 +630,12 @@ kinds = st.sampled_from(
         "function_result",
         "function",
         "google_search_call",
+        "google_search",
+        "url_context",
+        "file_search",
+        "mcp_server",
+        "mcp_server_tool_call",
+        "mcp_server_tool_result",
         "none",
         "any",
     ]

@@ -433,6 +433,17 @@ def test_the_model_is_told_of_calls_that_were_made() -> None:
     )
 
 
+@pytest.mark.parametrize("odd", [None, 1, [], {}, ["a"]])
+def test_ids_that_are_none_are_named(odd: Any) -> None:
+    user = {"type": "user_input", "content": "Hi"}
+    call, result = mcp_call("a"), mcp_result("a", "1")
+    # A call that nothing answers is passed over, whatever it says.
+    assert parse_input([user, {**call, "id": odd}]) == (UserMessage("Hi"),)
+    with pytest.raises(APIError) as refused:
+        parse_input([user, call, {**result, "call_id": odd}])
+    assert refused.value.param == "input[2].call_id"
+
+
 def test_what_is_shown_comes_back() -> None:
     done = call("mcp", '{"x":1}', name="echo", server="docs", status="completed", output="1")
     whole, _ = shown(HostedCallDelta(done), TextDelta("So."))

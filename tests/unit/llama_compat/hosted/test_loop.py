@@ -28,6 +28,7 @@ from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
     CompletionMessage,
+    ImageContent,
     SamplingParams,
     StopReason,
     StreamComplete,
@@ -259,6 +260,26 @@ async def test_a_long_result_is_cut() -> None:
     result = model.asked[1].messages[-1]
     assert isinstance(result, ToolResponseMessage)
     assert result.content == "result\n[The rest is cut off.]"
+
+
+async def test_a_model_that_sees_nothing_is_told_of_an_image() -> None:
+    class Showing(Tools):
+        async def run(self, call: AnyToolCall) -> HostedCall:
+            image = "data:image/png;base64,AA=="
+            return structs.replace(await super().run(call), images=(image,))
+
+    contents = []
+    for sees in (True, False):
+        model = Model(says(call("search")), says(TextContent("Done.")))
+        async for _ in looped(model, REQUEST, Showing(), sees=sees):
+            pass
+        answer = model.asked[1].messages[-1]
+        assert isinstance(answer, ToolResponseMessage)
+        contents.append(answer.content)
+    assert contents == [
+        (TextContent("result of c1"), ImageContent("data:image/png;base64,AA==")),
+        "result of c1\n[It shows an image, which you can't see.]",
+    ]
 
 
 async def test_arguments_that_are_no_object_are_not_run() -> None:

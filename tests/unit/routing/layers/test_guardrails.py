@@ -11,7 +11,7 @@ import pytest
 
 from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import Operation
-from llama_compat.dialects.openai.media.operations import TRANSCRIPTIONS
+from llama_compat.dialects.openai.media.operations import SPEECH, TRANSCRIPTIONS
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.distribution import load_distribution
@@ -20,7 +20,7 @@ from llama_compat.exchange import GUARDRAILS_HEADER, Call
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.settings import CheckSettings, Mode
-from llama_compat.wire.forms import parse_form
+from llama_compat.wire.forms import Form, parse_form
 from llama_compat.wire.json_fields import JSONFields, parse_fields
 from providers.registry import config_model
 from routing.layers.guardrails import _asked
@@ -34,12 +34,42 @@ MODES = ("block", "redact", "monitor")
 PLACES = ("input", "output")
 
 
+HEARD = b"".join(
+    b"data: %b\n\n" % json.dumps(each).encode()
+    for each in (
+        *(
+            {"type": "transcript.text.delta", "delta": text, "logprobs": [{"token": text}]}
+            for text in ("It is ", CARD[:9], f"{CARD[9:]}.")
+        ),
+        {"type": "transcript.text.done", "text": f"It is {CARD}."},
+    )
+)
+"""A transcription, as it is heard."""
+
+
+SPOKEN = b"".join(
+    b"data: %b\n\n" % json.dumps(each).encode()
+    for each in (
+        {"type": "speech.audio.delta", "audio": "UklGRg=="},
+        {"type": "speech.audio.done", "usage": {}},
+    )
+)
+"""Sound, in which there is nothing to be read."""
+
+
 @pytest.fixture(scope="module")
 def vendor() -> Iterator[str]:
     """Says a number in two pieces, whatever it is asked."""
 
     def answer(handler: Handler) -> None:
-        asked = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        body = handler.rfile.read(int(handler.headers["content-length"]))
+        if handler.path.endswith("/transcriptions"):
+            send(handler, 200, HEARD, "text/event-stream")
+            return
+        if handler.path.endswith("/speech"):
+            send(handler, 200, SPOKEN, "text/event-stream")
+            return
+        asked = json.loads(body)
         if "documents" in asked:
             found = {"index": 0, "relevance_score": 0.5, "document": {"text": f"It is {CARD}."}}
             send(handler, 200, json.dumps({"id": "1", "results": [found]}).encode())
@@ -150,9 +180,11 @@ def asked(
     return begun(runtime, operation, fields)
 
 
-def begun(runtime: Runtime, operation: Operation, fields: JSONFields) -> Request:
+def begun(
+    runtime: Runtime, operation: Operation, fields: JSONFields, form: Form | None = None
+) -> Request:
     request = Request(operation, "req-1", None)
-    request.asks(fields, operation.look(fields, {}))
+    request.asks(fields, operation.look(fields, {}), form=form)
     runtime.begin(request)
     runtime.route(request)
     return request
@@ -195,6 +227,38 @@ def test_files_of_a_form_stay_and_their_names_are_looked_through(files: list[str
     shown = [each.replace(CARD, "<CARD_1>") for each in files]
     assert [part.file for part in sent.parts[:-1]] == shown
     assert [sent.body[part.begin : part.end] for part in sent.parts[:-1]] == [TRACK] * len(files)
+
+
+async def test_sound_that_is_streamed_goes_by(runtime: Runtime) -> None:
+    body = {"model": "output-block", "input": "Hi.", "voice": "v", "stream_format": "sse"}
+    fields = parse_fields(json.dumps(body).encode())
+    _, said = await answered(runtime, begun(runtime, SPEECH, fields))
+    assert said == SPOKEN.decode()
+
+
+async def test_transcriptions_that_are_streamed_are_looked_through(runtime: Runtime) -> None:
+    boundary = b"--X\r\nContent-Disposition: form-data; name="
+    for mode in MODES:
+        parts = [
+            b'"model"\r\n\r\noutput-' + mode.encode(),
+            b'"stream"\r\n\r\ntrue',
+            b'"file"; filename="a.wav"\r\n\r\nRIFF',
+        ]
+        body = b"".join(boundary + part + b"\r\n" for part in parts) + b"--X--\r\n"
+        form = parse_form(body, "multipart/form-data; boundary=X")
+        request = begun(runtime, TRANSCRIPTIONS, form.fields(), form)
+        if mode == "block":
+            # It has no words of its own for that.
+            with pytest.raises(APIError) as caught:
+                await answered(runtime, request, raises=True)
+            assert caught.value.code == "content_filter"
+        else:
+            _, said = await answered(runtime, request)
+            assert said is not None
+            assert (CARD[9:] in said) == (mode == "monitor")
+            assert said.count("<CARD_1>") == (2 if mode == "redact" else 0)
+        assert request.told_verdicts == f"cards-{mode}:{mode}"
+        request.end()
 
 
 TYPED = (

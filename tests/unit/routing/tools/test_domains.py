@@ -28,6 +28,14 @@ from routing.tools.domains import Domains
         ("example.com/blog", "https://example.com/blog/%2E%2e/shop", False),
         ("example.com/blog", "https://example.com/x/..//blog/1", True),
         ("example.com/a b", "https://example.com/a%20b/c", True),
+        ("https://example.com", "https://docs.example.com/a", True),
+        ("https://example.com/blog", "http://example.com/blog/1", True),
+        ("https://example.com/blog", "https://example.com/shop", False),
+        ("*.example.com", "https://docs.example.com/a", True),
+        ("example.com.", "https://example.com/a", True),
+        ("bücher.example", "https://xn--bcher-kva.example/a", True),
+        ("xn--bcher-kva.example", "https://www.bücher.example/a", True),
+        ("\udcff.example", "https://\udcff.example/a", True),
     ],
 )
 def test_a_domain_has_what_is_below_it(domain: str, url: str, is_there: bool) -> None:

@@ -12,6 +12,7 @@ from llama_compat.types import CompletionMessage, Message, TextContent, UserMess
 from providers.remote import http1
 from providers.remote.upstream.public_web import refuse_private
 from routing.tools.pages import page_text
+from routing.tools.queries import Uses
 from routing.tools.tool import ToolError
 from routing.tools.toolbox import ReplyTools
 from routing.tools.web_fetch import WebFetch
@@ -26,7 +27,8 @@ async def failing(url: str, tool: WebFetch) -> str:
 
 def fetching(client: http1.Client, asked: Any = None, **settings: Any) -> WebFetch:
     tool = asked or WebFetchTool("web_fetch")
-    return WebFetch(tool, WebFetchSettings(**settings), client, lambda url: True)
+    known = WebFetchSettings(**settings)
+    return WebFetch(tool, known, client, lambda url: True, Uses(known.max_uses))
 
 
 async def test_the_servers_own_network_is_not_read() -> None:
@@ -45,6 +47,25 @@ async def test_redirects_stay_within_the_domains() -> None:
         tool = fetching(client, WebFetchTool("web_fetch", allowed_domains=("127.0.0.1",)))
         assert await failing(url, tool) == "url_not_allowed"
         await client.close()
+
+
+async def test_a_redirection_leads_to_no_private_address() -> None:
+    def refuse(address: str) -> None:
+        if address != "127.0.0.1":
+            raise OSError("not this one")
+
+    with serving(lambda handler: send(handler, 200, b"secret", "text/plain")) as inner:
+        port = inner.rpartition(":")[2]
+
+        def answer(handler: Handler) -> None:
+            send(handler, 302, b"", location=f"http://127.0.0.2:{port}/")
+
+        with serving(answer) as url:
+            client = http1.Client(check_address=refuse)
+            assert await failing(url, fetching(client)) == "url_not_accessible"
+            gave = await fetching(client).run({"url": inner})
+            assert gave.text.startswith("secret")
+            await client.close()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +99,26 @@ def test_only_what_others_than_the_model_named_is_known() -> None:
     assert not is_known("https://a.example/pa")
     assert not is_known("https://a.example/page?q=secret")
     assert not is_known("https://evil.test/?q=secret")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://a.example", True),
+        ("See https://a.example.", True),
+        ("See (https://a.example), or https://b.example: both.", True),
+        ("https://a.example: here", True),
+        ("https://a.example,https://b.example", True),
+        ("https://a.example.evil.test", False),
+        ("https://a.example:8080", False),
+        ("https://a.example@evil.test", False),
+        ("https://a.example/page", False),
+        ("https://a.example.evil.test and https://a.example", True),
+    ],
+)
+def test_an_address_is_not_known_by_the_beginning_of_another(text: str, expected: bool) -> None:
+    is_known = ReplyTools(set()).knows_url_of([UserMessage(text)])
+    assert is_known("https://a.example") is expected
 
 
 def test_a_page_is_its_text() -> None:

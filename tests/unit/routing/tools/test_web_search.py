@@ -8,6 +8,7 @@ import pytest
 
 from llama_compat.distribution import ServerSettings
 from llama_compat.hosted.vocabulary import WebSearchTool, WebSource
+from routing.tools.queries import Uses
 from routing.tools.search_backends import SearchQuery
 from routing.tools.web_search import WebSearch
 
@@ -29,5 +30,5 @@ async def test_as_much_is_found_as_is_wanted(size: Any, most: int, found: int) -
     assert server.tools is not None
     assert server.tools.web_search is not None
     asked = WebSearchTool("web_search", context_size=size)
-    search = WebSearch(asked, server.tools.web_search, Backend())
+    search = WebSearch(asked, server.tools.web_search, Backend(), Uses(8))
     assert len((await search.run({"query": "x"})).sources) == found

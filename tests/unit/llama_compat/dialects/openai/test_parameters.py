@@ -230,6 +230,16 @@ def test_embeddings_have_checks_of_their_own():
         ({"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "top_k": -1}, []),
         ({"response_format": {"type": "text"}, "store": False, "suffix": "", "echo": False}, []),
         ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, []),
+        *(
+            (
+                {
+                    "tools": [{}],
+                    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode}},
+                },
+                asked,
+            )
+            for mode, asked in (("auto", ["tools"]), ("required", ["tools", "tool_choice"]))
+        ),
         ({"best_of": 1, "stop": [], "logprobs": False, "repetition_penalty": 1}, []),
         ({"logprobs": 0}, ["logprobs"]),
         ({"frequency_penalty": False}, ["frequency_penalty"]),

@@ -430,7 +430,7 @@ FOREIGN_COMPACTION = {"type": "compaction", "encrypted_content": "gAAA"}
         ({"include": ["message.output_text.logprobs"]}, {"include": "logprobs"}),
         ({"top_logprobs": 2}, {"top_logprobs": "top_logprobs"}),
         ({"truncation": "disabled"}, {}),
-        ({"truncation": "auto"}, {"truncation": ""}),
+        ({"truncation": "auto"}, {"truncation": "truncation"}),
         ({"stream_options": {"include_obfuscation": True}}, {}),
         ({"stream_options": {"x": True}}, {"stream_options.x": ""}),
         (

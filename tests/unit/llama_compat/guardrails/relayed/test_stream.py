@@ -200,6 +200,8 @@ def test_what_holds_a_thought_itself_stays() -> None:
     "odd",
     [
         b": ping %b\n\n" % MAIL.encode(),
+        b'event: %b\ndata: {"a": 1}\n\n' % MAIL.encode(),
+        b'event: ping\nid: %b\ndata: {"a": 1}\n\n' % MAIL.encode(),
         b"data: no JSON, %b\n\n" % MAIL.encode(),
         b'data: {"choices": [],\ndata: "mail": "alice\\u0040example.com"}\n\n',
         b'event: x\r\ndata: {"mail": "%b"}\r\n\r\n' % MAIL.encode(),

@@ -250,3 +250,31 @@ def test_a_seal_is_none_once_the_thoughts_before_it_are_others() -> None:
     shown = relayed(WIRES["interactions"], events, guard_of(mode="redact"))
     assert b"Ask <EMAIL_1>. " in shown
     assert b"of the thoughts" not in shown
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([["Pay ", "4111 ", "1111"], [" 1111", " 1111"]], ["Pay "]),
+        ([["4111 ", "1111"], [" 1111 1111"]], [""]),
+        ([["One. "], ["Pay ", CARD]], ["One. ", "Pay "]),
+    ],
+)
+def test_parts_that_the_client_knows_of_end_once(parts: list[list[str]], said: list[str]) -> None:
+    wire = WIRES["responses"]
+    shown = relayed(wire, wire.rendered_parts([], parts), guard_of(mode="block"))
+    events = [json.loads(each[6:]) for each in shown.split(b"\n") if each[:6] == b"data: "]
+    assert [each["type"] for each in events].count("response.content_part.added") == len(said)
+    for kind, member in (("output_text", "text"), ("content_part", "part")):
+        ends = [each[member] for each in events if each["type"] == f"response.{kind}.done"]
+        assert [each["text"] if member == "part" else each for each in ends] == said
+    (message,) = events[-1]["response"]["output"]
+    assert [each["text"] for each in message["content"]] == said
+
+
+def test_the_escapes_of_what_is_nested_too_deeply_are_read() -> None:
+    nested = b"[" * 5000 + b'"alice\\u0040example.com"' + b"]" * 5000
+    event = b'data: {"choices": [{"index": 0, "delta": {"x": %b}}]}\n\n' % nested
+    guard = guard_of(mode="redact")
+    assert relayed(WIRES["chat"], [event], guard) == b""
+    assert guard.verdicts == {("pii", "redact"): 1}

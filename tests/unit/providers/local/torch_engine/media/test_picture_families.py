@@ -19,6 +19,9 @@ from PIL import Image
 from providers.local.torch_engine.media.families import FAMILIES
 from tests.tiny_vision import VISION_MODELS, make_vision_model, picture
 
+NESTED = ("idefics3", "smolvlm", "gemma3", "gemma4")
+"""Whose processors take a list of pictures for each text."""
+
 SIZES = [(90, 60), (60, 90), (1, 1), (32, 32), (33, 32), (700, 40), (97, 96), (64, 65), (500, 499)]
 
 
@@ -39,6 +42,17 @@ def processor_of(folder: Path, kind: str) -> tuple[Callable[..., Any], Any, Any]
         made = transformers.Gemma3Processor(
             images, tokenizer, image_seq_length=config.mm_tokens_per_image
         )
+    elif kind.startswith("gemma4"):
+        for name, token_id in (
+            ("boi", config.boi_token_id),
+            ("eoi", config.eoi_token_id),
+            ("image", config.image_token_id),
+        ):
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
+            setattr(tokenizer, f"{name}_token_id", token_id)
+        # It asks for those of audio, whatever it is given.
+        tokenizer.boa_token = tokenizer.eoa_token = tokenizer.audio_token = "<|audio|>"
+        made = WithoutFilms["gemma4"](None, images, tokenizer, None)
     elif kind in ("idefics3", "smolvlm"):
         # SmolVLM's own needs torchvision, for films, and says the same of pictures.
         made = transformers.Idefics3Processor(images, tokenizer, image_seq_len=4)
@@ -49,24 +63,21 @@ def processor_of(folder: Path, kind: str) -> tuple[Callable[..., Any], Any, Any]
 
 class _WithoutFilms:
     def check_argument_for_proper_class(self, name: str, argument: object) -> None:
-        """Qwen's processors want torchvision, for films."""
+        """Qwen's processors and Gemma 4's want torchvision, for films."""
+
+
+def _without_films(name: str, *attributes: str) -> Any:
+    of = classmethod(lambda cls: [*attributes, "video_processor"])
+    return type(name, (_WithoutFilms, getattr(transformers, name)), {"get_attributes": of})
 
 
 WithoutFilms: dict[str, Any] = {
-    kind: type(
-        kind,
-        (_WithoutFilms, getattr(transformers, name)),
-        {
-            "get_attributes": classmethod(
-                lambda cls: ["image_processor", "tokenizer", "video_processor"]
-            )
-        },
-    )
-    for kind, name in (
-        ("qwen2_vl", "Qwen2VLProcessor"),
-        ("qwen2_5_vl", "Qwen2_5_VLProcessor"),
-        ("qwen3_vl", "Qwen3VLProcessor"),
-    )
+    "qwen2_vl": _without_films("Qwen2VLProcessor", "image_processor", "tokenizer"),
+    "qwen2_5_vl": _without_films("Qwen2_5_VLProcessor", "image_processor", "tokenizer"),
+    "qwen3_vl": _without_films("Qwen3VLProcessor", "image_processor", "tokenizer"),
+    "gemma4": _without_films(
+        "Gemma4Processor", "feature_extractor", "image_processor", "tokenizer"
+    ),
 }
 
 
@@ -75,10 +86,10 @@ def test_the_text_is_that_of_transformers_processors(tmp_path: Path, kind: str) 
     folder = make_vision_model(tmp_path, kind)
     processor, tokenizer, config = processor_of(folder, kind)
     images = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
-    family = FAMILIES[kind](config, images, tokenizer.convert_ids_to_tokens)
+    family = FAMILIES[config.model_type](config, images, tokenizer.convert_ids_to_tokens)
     for width, height in SIZES:
         image = Image.open(BytesIO(picture(width, height)))
-        nested = [[image]] if kind in ("idefics3", "smolvlm", "gemma3") else [image]
+        nested = [[image]] if config.model_type in NESTED else [image]
         given = processor(images=nested, text=[f"See {family.mark} now"])
         layout = family.sized(width, height)
         expected = tokenizer(f"See {layout.text} now").input_ids
