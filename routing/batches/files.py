@@ -363,14 +363,14 @@ class NewFile:
             await asyncio.to_thread(self._writer.write, data)
 
     async def keep(
-        self, filename: str, purpose: str, expires: float | None, media_type: str = ANY_TYPE
+        self, filename: str, purpose: str, seconds: float | None, media_type: str = ANY_TYPE
     ) -> StoredFile:
-        """It is whole.
+        """It is whole; after `seconds` it expires.
 
         Raises:
             APIError: 413, the key has too much with it; 503.
         """
-        file = await self.committed(filename, purpose, expires, media_type)
+        file = await self.committed(filename, purpose, seconds, media_type)
         try:
             await self._store.keep(file, bounded=self._room is not None)
         except BaseException:
@@ -379,9 +379,9 @@ class NewFile:
         return file
 
     async def committed(
-        self, filename: str, purpose: str, expires: float | None, media_type: str = ANY_TYPE
+        self, filename: str, purpose: str, seconds: float | None, media_type: str = ANY_TYPE
     ) -> StoredFile:
-        """Its content is whole; whoever asks for this notes it (`note`).
+        """Its content is whole; whoever asks for this notes it (`note`). Otherwise as `keep`.
 
         Raises:
             APIError: 503, it can't be written.
@@ -389,6 +389,7 @@ class NewFile:
         with _unwritable():
             await asyncio.to_thread(self._writer.commit)
         now = self._store.now()
+        expires = None if seconds is None else now + seconds
         return StoredFile(
             self.id, self._owner, filename, purpose, self.size, now, expires, media_type
         )

@@ -389,10 +389,9 @@ class Run:
         job = self._job
         if not file.size:
             return None
-        expires = None if job.output_seconds is None else self._files.now() + job.output_seconds
         kind = "output" if file.id == _file_id(job.id, "output") else "error"
         purpose = BATCH_OUTPUT if job.api == "openai" else HIDDEN
-        return await file.committed(f"{job.id}_{kind}.jsonl", purpose, expires)
+        return await file.committed(f"{job.id}_{kind}.jsonl", purpose, job.output_seconds)
 
 
 def _file_id(job_id: str, kind: str) -> str:

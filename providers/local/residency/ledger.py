@@ -54,3 +54,18 @@ class MemoryLedger:
         """What is taken beyond the bounds, as one was lowered, or an estimate too low."""
         over = {device: size - self.bounds.get(device, 0) for device, size in self.used.items()}
         return {device: size for device, size in over.items() if size > 0}
+
+
+def sum_of(one: Sizes, other: Sizes) -> dict[str, int]:
+    """What both take together."""
+    return {each: one.get(each, 0) + other.get(each, 0) for each in {**one, **other}}
+
+
+def in_words(size: int) -> str:
+    """A size for people: `3.50 GB`."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size / 1e6:.2f} MB"
+
+
+def all_in_words(sizes: Sizes) -> str:
+    """The same of each device: `3.50 GB of cpu`."""
+    return ", ".join(f"{in_words(size)} of {each}" for each, size in sizes.items()) or "nothing"

@@ -13,11 +13,12 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 
 from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.errors import APIError, shutting_down
 from providers.base import ProviderStartError
-from providers.local.residency.ledger import MemoryLedger, Sizes
+from providers.local.residency.ledger import MemoryLedger, Sizes, all_in_words, in_words, sum_of
 from providers.local.residency.resident import (
     Loadable,
     ModelLease,
@@ -93,9 +94,9 @@ class Residency:
             beside = f" beside {_names(kept)}, kept always" if others and stay.is_pinned else ""
             if size + (others if beside else 0) > bound:
                 raise ProviderStartError(
-                    f"The model '{model.name}' of '{model.provider}' takes {_in_words(size)} of"
+                    f"The model '{model.name}' of '{model.provider}' takes {in_words(size)} of"
                     f" '{device}'{beside}, and `memory` in the template gives all models there"
-                    f" {_in_words(bound)}: give them more, set a smaller 'kv_cache' or"
+                    f" {in_words(bound)}: give them more, set a smaller 'kv_cache' or"
                     " 'context_length', or choose a smaller model."
                 )
         resident = Resident(self, model, stay)
@@ -328,8 +329,8 @@ class Residency:
             if taken + size > bound:
                 beside = f" beside {_names(kept)}, which are always kept" if taken else ""
                 return (
-                    f"The model '{resident.model.name}' takes {_in_words(size)} of '{device}', and"
-                    f" has no room in {_in_words(bound)}{beside}."
+                    f"The model '{resident.model.name}' takes {in_words(size)} of '{device}', and"
+                    f" has no room in {in_words(bound)}{beside}."
                 )
         return ""
 
@@ -347,7 +348,7 @@ class Residency:
             return
         others = [each for each in self._residents if each is not resident and self._may_go(each)]
         ripe = [each for each in others if self._stays_until(each) <= self._now]
-        chosen = self._enough(sorted(ripe, key=_how_soon), missing)
+        chosen = self._enough(sorted(ripe, key=attrgetter("how_soon")), missing)
         if chosen is None:
             later.extend(self._stays_until(each) for each in others if each not in ripe)
             return
@@ -402,7 +403,7 @@ class Residency:
     def _load(self, resident: Resident) -> None:
         was_parked = resident.state is Whereabouts.parked
         # What is parked is there until it is back.
-        self.ledger.put(resident, _sum(self.ledger.taken_by(resident), resident.model.needs))
+        self.ledger.put(resident, sum_of(self.ledger.taken_by(resident), resident.model.needs))
         resident.state = Whereabouts.loading
         resident.task = asyncio.create_task(
             self._loading(resident, was_parked), name=f"loading {resident.model.name}"
@@ -427,12 +428,12 @@ class Residency:
         resident.loads += 1
         self.ledger.put(resident, taken)
         self._is_ready(resident)
-        log.info("%s: loaded in %.1f s, %s", model.name, resident.load_seconds, _all_words(taken))
+        log.info("%s: loaded in %.1f s, %s", model.name, resident.load_seconds, all_in_words(taken))
         if over := self.ledger.over:
             log.warning(
                 "%s takes more than was thought: %s beyond `memory` of the template",
                 model.name,
-                _all_words(over),
+                all_in_words(over),
             )
         self._turn()
 
@@ -450,7 +451,7 @@ class Residency:
         if sizes and self.ledger.missing((), sizes):
             log.info("%s: not parked, as the main memory has no room", resident.model.name)
             sizes = {}
-        self.ledger.put(resident, _sum(self.ledger.taken_by(resident), sizes))
+        self.ledger.put(resident, sum_of(self.ledger.taken_by(resident), sizes))
         resident.state, resident.dismissed = Whereabouts.leaving, False
         resident.task = asyncio.create_task(
             self._leaving(resident, park=bool(sizes)), name=f"unloading {resident.model.name}"
@@ -483,17 +484,6 @@ class Residency:
                 waiter.granted.set_exception(_not_loaded(error.message))
 
 
-def _how_soon(resident: Resident) -> tuple[int, float]:
-    """Who makes room first: what is parked, who has been idle for longest, who is there longest."""
-    if resident.state is Whereabouts.parked:
-        return 0, resident.idle_since
-    return (2, resident.ready_since) if resident.leases else (1, resident.idle_since)
-
-
-def _sum(one: Sizes, other: Sizes) -> dict[str, int]:
-    return {each: one.get(each, 0) + other.get(each, 0) for each in {**one, **other}}
-
-
 def _not_loaded(message: str) -> APIError:
     return APIError(503, message, code="model_not_loaded", headers={"retry-after": "5"})
 
@@ -505,11 +495,3 @@ def _unexpected(error: BaseException) -> BaseException | None:
 
 def _names(residents: Iterable[Resident]) -> str:
     return ", ".join(f"'{each.model.name}'" for each in residents)
-
-
-def _in_words(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size / 1e6:.2f} MB"
-
-
-def _all_words(sizes: Sizes) -> str:
-    return ", ".join(f"{_in_words(size)} of {each}" for each, size in sizes.items()) or "nothing"

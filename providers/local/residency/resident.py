@@ -152,6 +152,14 @@ class Resident:
             seconds = idle_seconds(self.stay.keep)
         return None if seconds is None or math.isinf(seconds) else self.idle_since + seconds
 
+    @property
+    def how_soon(self) -> tuple[int, float]:
+        """Its place among those that make room, least first: what is parked, who has been idle for
+        longest, who is there longest."""
+        if self.state is Whereabouts.parked:
+            return 0, self.idle_since
+        return (2, self.ready_since) if self.leases else (1, self.idle_since)
+
     async def lease(self, keep_alive: float | None = None) -> ModelLease:
         """Have it there until the lease is released; wait for it, if it is not.
 

@@ -147,7 +147,7 @@ async def create_message_batch(request: Request) -> Response:
     try:
         for begin in range(0, len(lines), 1000):
             await file.write(b"\n".join([*lines[begin : begin + 1000], b""]))
-        await file.keep("requests.jsonl", HIDDEN, now + KEPT_SECONDS)
+        await file.keep("requests.jsonl", HIDDEN, KEPT_SECONDS)
     finally:
         await file.discard()
     job = Job(

@@ -77,10 +77,9 @@ async def uploaded(
                 await file.write(piece)
         form.finish()
         purpose, seconds = asked(form.texts)
-        expires = None if seconds is None else store.now() + seconds
         filename = form.filename or unnamed
         media_type = _media_type(form.media_type, filename)
-        return await file.keep(filename, purpose, expires, media_type)
+        return await file.keep(filename, purpose, seconds, media_type)
     finally:
         await file.discard()
 

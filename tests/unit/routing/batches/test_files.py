@@ -41,7 +41,7 @@ async def put(store: FileStore, owner: str, content: bytes = b"x", **more: Any) 
     try:
         await file.write(content)
         return await file.keep(
-            more.get("name", "a.txt"), more.get("purpose", "user_data"), more.get("expires")
+            more.get("name", "a.txt"), more.get("purpose", "user_data"), more.get("seconds")
         )
     finally:
         await file.discard()
@@ -138,7 +138,7 @@ async def test_what_one_file_and_one_key_may_have(tmp_path: Path, address: str) 
 async def test_a_file_expires_and_makes_room(tmp_path: Path, address: str) -> None:
     clock = Clock()
     async with opened(tmp_path, address, clock, max_key_bytes=10) as store:
-        file = await put(store, "a", b"x" * 10, expires=clock.now + 60)
+        file = await put(store, "a", b"x" * 10, seconds=60)
         clock.now += 61
         with pytest.raises(APIError):
             await store.get("a", file.id)
