@@ -119,7 +119,7 @@ class ServerProcess:
                     return
             except OSError:
                 pass
-            time.sleep(0.05)
+            time.sleep(0.01)
         raise self._failure(f"was not ready within {seconds} s")
 
     def health(self, key: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.wire.sse import Event, EventDecoder, EventTooLargeError
+from llama_compat.wire.sse import Event, EventDecoder, EventTooLargeError, objects_in
 
 
 def decoded(*chunks: bytes) -> list[Event]:
@@ -69,3 +69,8 @@ def test_an_event_without_an_end_is_too_large_in_the_end() -> None:
     assert not decoder.feed(b"data: xxx\n" * 11)
     with pytest.raises(EventTooLargeError, match="100"):
         decoder.feed(b"data: xxxx\n")
+
+
+def test_of_a_stream_the_objects_are_taken_alone() -> None:
+    stream = b': note\n\ndata: [1]\n\ndata:  {"a": 1}\n\ndata: 2\n\ndata: [DONE]\n\n'
+    assert [*objects_in(stream)] == [b' {"a": 1}']

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_compat.prefixes.chain import HASH_BYTES
+from llama_compat.prefixes.held import HeldPrompts, blocks_in
 from providers.local.block_manager import BlockManager
 
 
@@ -51,6 +53,24 @@ def test_a_content_is_known_once() -> None:
     manager.release([0])
     assert manager.find(b"x") is None
     assert manager.available == 3
+
+
+def test_text_needs_the_block_of_tokens_in_which_it_ends_with_the_text_before_it() -> None:
+    manager = BlockManager(3, 16)
+    manager.held = HeldPrompts()
+    first, second, third = (letter * HASH_BYTES for letter in (b"a", b"b", b"c"))
+    # After the first there are 20 tokens, after the second 30, after the third 33.
+    manager.note(((first, 20), (second, 30), (third, 33)), lambda number: bytes([number]))
+
+    def held() -> list[bytes]:
+        return [*blocks_in(manager.held.news().stored)] if manager.held else []
+
+    assert held() == []
+    for number, expected in ((0, [first, second]), (1, [first, second, third])):
+        block = manager.allocate()
+        assert block is not None
+        manager.register(block, bytes([number]))
+        assert held() == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=200))

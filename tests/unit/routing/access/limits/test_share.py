@@ -82,6 +82,12 @@ async def lose(server: RedisServer, *limiters: Limiter) -> None:
         assert each.counters.is_away
 
 
+async def move_clock_on(limiter: Limiter) -> None:
+    """By `HELD_SECONDS`: that of Redis, by which leases run out."""
+    client: Any = limiter.counters
+    await client._client.hincrbyfloat(f"{PREFIX}clock", "raw", -HELD_SECONDS)
+
+
 async def test_a_share_is_the_limit_divided_by_the_gateways(server: RedisServer) -> None:
     async with gateway(server.url) as one, gateway(server.url) as other:
         await lose(server, one, other)
@@ -252,15 +258,35 @@ async def test_what_a_killed_gateway_had_reserved_is_free_after_its_lease(
             holder.kill()
             await holder.wait()
             assert await admitted(one, CONCURRENT) == []
-            # On the clock of Redis, by which leases run out. Its own are as long again, and stay.
-            client: Any = one.counters
-            await client._client.hincrbyfloat(f"{PREFIX}clock", "raw", -HELD_SECONDS)
+            # Its own are as long again, and stay.
+            await move_clock_on(one)
             assert len(await admitted(one, CONCURRENT)) == 3
             assert len(await admitted(one, BUDGET, cost=0.25)) == 3
     finally:
         with suppress(ProcessLookupError):
             holder.kill()
         await holder.wait()
+
+
+async def test_what_a_gateway_has_reserved_is_its_own_while_it_lives(server: RedisServer) -> None:
+    leases = f"{PREFIX}{CONCURRENT.counter}:leases"
+    async with (
+        gateway(server.url, answer_seconds=10.0) as one,
+        gateway(server.url, answer_seconds=10.0) as other,
+    ):
+        client: Any = other.counters
+        assert await admitted(one, CONCURRENT, 1)
+        for _ in range(3):
+            [(_, ends)] = await client._client.zrange(leases, 0, -1, withscores=True)
+            await move_clock_on(one)
+            for _ in range(3000):
+                renewed = await client._client.zrange(leases, 0, -1, withscores=True)
+                if renewed and renewed[0][1] >= ends + HELD_SECONDS:
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError("its lease is not renewed")
+        assert len(await admitted(other, CONCURRENT)) == 3
 
 
 async def test_a_budget_holds_whatever_becomes_of_redis(
