@@ -239,7 +239,7 @@ def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
     """What is read of a folder before its weights, and whether that was not kept before.
 
     Raises:
-        ProviderStartError: it is damaged, or has no fast tokenizer.
+        ProviderStartError: it is damaged, has no fast tokenizer, or is no language model.
     """
     with _explained(name, folder):
         kept = kept_reading(folder)
@@ -249,6 +249,8 @@ def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
             f"The model '{name}' in {folder} has no fast tokenizer (a tokenizer.json): save one"
             " there with transformers' AutoTokenizer, or choose another model."
         )
+    if read.unbatched is not None:
+        _auto_class(name, folder)  # what is no language model is told before its settings are
     return read, kept is None
 
 
