@@ -286,3 +286,18 @@ def test_scores_of_a_prompt_in_every_way(tmp_path: Path, way: Way, length: int) 
     with torch.inference_mode():
         logits = module(torch.tensor([prompt]), use_cache=False).logits[0]
     assert float((torch.cat(rows) - logits).norm() / logits.norm()) < 1e-4
+
+
+def test_two_new_tokens_of_a_model_that_goes_on_with_one_at_a_time(tmp_path: Path) -> None:
+    """It is given all of them anew."""
+    module = made(tmp_path, "mamba")
+    runner = UnbatchedRunner(UnbatchedModel(module), Way.tokens, VOCABULARY)
+    prompt = prompt_of(30)
+    sequence = TorchSequence(Generation(tuple(prompt), SamplingParams(), 9), lambda _: None)
+    runner.forward([Chunk(sequence, len(prompt))])
+    sequence.computed = len(prompt)
+    sequence.token_ids += prompt[:2]
+    logits = runner.forward([Chunk(sequence, 2)])[-1]
+    with torch.inference_mode():
+        wanted = module(torch.tensor([[*prompt, *prompt[:2]]]), use_cache=False).logits[0, -1]
+    assert float((logits - wanted).norm() / wanted.norm()) < 1e-4
