@@ -111,6 +111,10 @@ def never_ends(behaviour: str) -> None:
             sys.stderr.write("x" * 100_000)
 
 
+VAST, PIECE = 100_000_000, 1_000_000
+"""Bytes of an answer, and of what is sent of it at once."""
+
+
 @cache
 def bomb() -> bytes:
     """100 MB of nothing, compressed."""
@@ -133,9 +137,14 @@ def over_http(handler: http.server.BaseHTTPRequestHandler, inside: str) -> None:
     elif behaviour == "redirects" or (behaviour == "moves" and calls):
         _send(handler, 307, b"", location=inside)
     elif calls and behaviour == "vast":
-        text = "x" * 100_000_000
-        said = {"content": [{"type": "text", "text": text}], "isError": False}
-        _send(handler, 200, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": said}))
+        said = {"content": [{"type": "text", "text": "|"}], "isError": False}
+        whole = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": said}).encode()
+        before, after = whole.split(b"|")
+        _send(handler, 200, before, **{"content-length": str(len(whole) - 1 + VAST)})
+        # In pieces, as to make it takes a busy machine longer than a call may.
+        for _ in range(VAST // PIECE):
+            handler.wfile.write(b"x" * PIECE)
+        handler.wfile.write(after)
     elif calls and behaviour == "zipped":
         _send(handler, 200, bomb(), **{"content-encoding": "gzip"})
     elif calls and behaviour == "torn":
