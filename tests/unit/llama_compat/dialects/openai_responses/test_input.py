@@ -204,7 +204,8 @@ WRONG: list[tuple[Any, str]] = [
     ([{"role": "critic", "content": "x"}], "input[0].role"),
     ([{"type": "message", "content": "x"}], "input[0].role"),
     ([{"role": "user"}], "input[0].content"),
-    ([user(), {"role": "user", "content": [{"type": "input_file"}]}], "input[1].content[0].type"),
+    ([user(), {"role": "user", "content": [{"type": "input_video"}]}], "input[1].content[0].type"),
+    ([{"role": "user", "content": [{"type": "input_file"}]}], "input[0].content[0].file_id"),
     (
         [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}],
         "input[0].content[0].image_url",
