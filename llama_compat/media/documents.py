@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from llama_compat.errors import UnsupportedHere, invalid_parameter
@@ -19,9 +19,11 @@ from llama_compat.types import (
     Content,
     ContentPart,
     DocumentContent,
+    Message,
     SeenContent,
     SeenPart,
     TextContent,
+    media_in,
 )
 
 PDF = "application/pdf"
@@ -197,6 +199,15 @@ def file_name(document: DocumentContent, media_type: str) -> str:
     """What its file is called by those who know the type of a file by how its name ends."""
     name, suffix = document.name or UNNAMED, SUFFIXES.get(media_type)
     return name if suffix is None or name.lower().endswith(f".{suffix}") else f"{name}.{suffix}"
+
+
+def have_addresses(messages: Iterable[Message]) -> bool:
+    """Whether there is a document that has to be fetched."""
+    return any(
+        isinstance(each, DocumentContent) and is_remote(each.url)
+        for message in messages
+        for each in media_in(message.content)
+    )
 
 
 def with_names_told(content: Content) -> Content:

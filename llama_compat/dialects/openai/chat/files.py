@@ -1,5 +1,8 @@
-"""Where chats name files that were uploaded, in place of what is in them: `{"type": "file", "file":
-{"file_id": ...}}`. In responses the same members stand in the part itself."""
+"""Files in chats: `{"type": "file", "file": {...}}`.
+
+Where they name what was uploaded (`file_id`), what is in it is put there; in responses the same
+members stand in the part itself. A vendor may have a part of its own for them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from llama_compat.dialects.base import NamedFile, WireFiles
+from msgspec import Raw
+
+from llama_compat.dialects.base import UNREADABLE, NamedFile, WireFiles
 from llama_compat.media.documents import document_of, media_type_of
 from llama_compat.types import TextContent
+from llama_compat.wire.json_fields import from_raw, to_raw
 
 
 def _named(messages: Any) -> Iterator[NamedFile]:
@@ -57,3 +63,26 @@ def put_file(
 
 
 FILES = WireFiles(member="messages", named=_named)
+
+
+def with_document_urls(messages: Raw) -> Raw:
+    """The `messages` of a request with the parts for files that Mistral has, where they hold them.
+
+    Source: mistralai 3.7.0, client/models/documenturlchunk.py.
+    """
+    if b'"file_data"' not in bytes(messages):
+        return messages
+    try:
+        items = from_raw(messages)
+        for item in items:
+            content = item["content"] if isinstance(item, dict) and "content" in item else ()
+            for part in content if isinstance(content, list) else ():
+                match part:
+                    case {"type": "file", "file": {"file_data": str(url), **file}}:
+                        part.clear()
+                        part |= {"type": "document_url", "document_url": url}
+                        if isinstance(file.get("filename"), str):
+                            part["document_name"] = file["filename"]
+    except UNREADABLE:
+        return messages  # The vendor says better what is wrong with them.
+    return to_raw(items)

@@ -566,6 +566,19 @@ def test_a_conversation_is_compacted_from_its_record() -> None:
     )
 
 
+def test_a_record_names_what_is_no_text() -> None:
+    url = "data:application/pdf;base64,JVBERi0xLjc="
+    parts = [
+        {"type": "input_text", "text": "See: "},
+        {"type": "input_file", "file_data": url, "filename": "a.pdf"},
+        {"type": "input_file", "file_data": url},
+        {"type": "input_image", "image_url": "https://example.com/a.png"},
+    ]
+    parsed = COMPACT.parse({"input": [{"role": "user", "content": parts}]}, "own")
+    _, record = parsed.request.messages  # type: ignore[union-attr]
+    assert record.content == "[user]\nSee: [document: a.pdf][document][image]"
+
+
 def test_streams_of_what_comes_whole_are_refused() -> None:
     for operation in (COMPACT, INPUT_TOKENS):
         with pytest.raises(APIError, match="comes whole"):
