@@ -55,12 +55,27 @@ class AudioContent(Struct, frozen=True, tag="audio"):
     base64: str
 
 
-Medium = ImageContent | AudioContent
+class DocumentContent(Struct, frozen=True, tag="document"):
+    """A document that is no plain text, a PDF for one: an `http(s)://` URL or a `data:` URL that
+    holds it in base64. Plain text is a `TextContent`.
+
+    `name` is that of its file, or its title.
+    """
+
+    url: str
+    name: str | None = None
+
+
+Medium = ImageContent | AudioContent | DocumentContent
 SeenPart = TextContent | ImageContent
 SeenContent = str | tuple[SeenPart, ...]
-"""What models say as well, and what those take who hear nothing."""
+"""What models say as well, and what those take who hear nothing and read no documents."""
 
-ContentPart = SeenPart | AudioContent
+ReadPart = SeenPart | DocumentContent
+ReadContent = str | tuple[ReadPart, ...]
+"""What those take who hear nothing."""
+
+ContentPart = ReadPart | AudioContent
 Content = str | tuple[ContentPart, ...]
 AnyContent = TypeVar("AnyContent", Content, SeenContent)
 

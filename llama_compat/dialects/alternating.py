@@ -11,10 +11,12 @@ from llama_compat.tools.call_ids import Fit, with_call_ids
 from llama_compat.types import (
     CompletionMessage,
     Content,
+    DocumentContent,
     ImageContent,
     Message,
-    SeenContent,
+    ReadContent,
     SystemMessage,
+    TextContent,
     UserMessage,
 )
 
@@ -23,19 +25,26 @@ Blocks = list[Block]
 
 
 def content_blocks(
-    content: SeenContent,
+    content: ReadContent,
     render_text: Callable[[str], Block],
     render_image: Callable[[ImageContent], Block],
+    render_document: Callable[[DocumentContent], Block],
 ) -> Blocks:
     """The blocks of a message's content. Text that is blank is left out: both APIs refuse a
     conversation that has any (`text content blocks must contain non-whitespace text`)."""
     if isinstance(content, str):
         return [render_text(content)] if content.strip() else []
-    return [
-        render_image(part) if isinstance(part, ImageContent) else render_text(part.text)
-        for part in content
-        if isinstance(part, ImageContent) or part.text.strip()
-    ]
+    blocks: Blocks = []
+    for part in content:
+        match part:
+            case ImageContent():
+                blocks.append(render_image(part))
+            case DocumentContent():
+                blocks.append(render_document(part))
+            case TextContent(text):
+                if text.strip():
+                    blocks.append(render_text(text))
+    return blocks
 
 
 def with_a_turn(messages: Sequence[Message]) -> Sequence[Message]:

@@ -271,13 +271,13 @@ class NamedFile(Struct, frozen=True):
     Attributes:
         id: the file's.
         path: the place.
-        put: puts there what is in the file, of the media type. Raises APIError: 400, such a file
-            can't be there.
+        put: puts there what is in the file, after its name and its media type. Raises APIError:
+            400, such a file can't be there.
     """
 
     id: str
     path: str
-    put: Callable[[str, bytes], None]
+    put: Callable[[str, str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

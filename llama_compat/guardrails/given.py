@@ -19,6 +19,8 @@ from llama_compat.types import (
     CompletionMessage,
     CompletionRequest,
     Content,
+    ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     ReasoningContent,
@@ -123,15 +125,19 @@ def _message(message: Message, guard: Guard) -> Message:
 def _content(place: Place, content: Content, guard: Guard) -> Content:
     if isinstance(content, str):
         return guard.text(place, content)
-    parts = [
-        TextContent(guard.text(place, each.text))
-        if isinstance(each, TextContent)
-        else guard.shown_picture(each)
-        if isinstance(each, ImageContent)
-        else each
-        for each in content
-    ]
-    return _together(place, parts, guard)
+    return _together(place, [_shown(place, each, guard) for each in content], guard)
+
+
+def _shown(place: Place, part: ContentPart, guard: Guard) -> ContentPart:
+    """What is shown of a part; of a document no guardrail reads more than its name."""
+    match part:
+        case TextContent(text):
+            return TextContent(guard.text(place, text))
+        case ImageContent():
+            return guard.shown_picture(part)
+        case DocumentContent(name=str(name)):
+            return structs.replace(part, name=guard.text(place, name))
+    return part
 
 
 def _together(place: Place, parts: list[Any], guard: Guard) -> tuple[Any, ...]:

@@ -1,1 +1,1 @@
-"""Media as messages carry them: images and audio."""
+"""Media as messages carry them: images, audio and documents."""

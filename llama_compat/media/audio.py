@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llama_compat.errors import UnsupportedHere
-from llama_compat.types import AudioContent, Content, ContentPart, SeenContent, SeenPart
+from llama_compat.types import AudioContent, Content, ReadContent
 
 _FORMATS = {"audio/mp3": "audio/mpeg", "audio/wave": "audio/wav", "audio/x-wav": "audio/wav"}
 """Other words for a media type."""
@@ -31,31 +29,37 @@ def format_of(audio: AudioContent) -> str:
     return own.get(audio.media_type) or audio.media_type.removeprefix("audio/")
 
 
-def without_audio(content: Content, path: str, whose: str) -> SeenContent:
-    """The content for who takes texts and images alone; see `parts_without_audio`."""
-    return content if isinstance(content, str) else parts_without_audio(content, path, whose)
-
-
-def parts_without_audio(
-    parts: Sequence[ContentPart], path: str, whose: str
-) -> tuple[SeenPart, ...]:
-    """The parts of a content for who takes texts and images alone.
+def without_audio(content: Content, path: str, whose: str) -> ReadContent:
+    """The content for who hears nothing.
 
     Args:
-        parts: of a message.
-        path: where they stand in the request.
+        content: of a message.
+        path: where it stands in the request.
         whose: what takes no audio, such as `Anthropic's API`.
 
     Raises:
-        UnsupportedHere: 400; there is audio among them.
+        UnsupportedHere: 400; there is audio in it.
     """
-    seen = tuple(part for part in parts if not isinstance(part, AudioContent))
-    if len(seen) < len(parts):
-        raise UnsupportedHere(
-            400,
-            f"'{path}' has audio, which {whose} does not take. Leave it out, or choose a model that"
-            " takes it there.",
-            param=path,
-            code="unsupported_content",
-        )
-    return seen
+    if isinstance(content, str):
+        return content
+    read = tuple(part for part in content if not isinstance(part, AudioContent))
+    if len(read) < len(content):
+        raise not_taken("audio", path, whose)
+    return read
+
+
+def not_taken(what: str, path: str, whose: str) -> UnsupportedHere:
+    """The error for a medium where none of its kind is taken: 400.
+
+    Args:
+        what: the medium, for people.
+        path: where it stands in the request.
+        whose: what takes none.
+    """
+    return UnsupportedHere(
+        400,
+        f"'{path}' has {what}, which {whose} does not take. Leave it out, or choose a model that"
+        " takes it there.",
+        param=path,
+        code="unsupported_content",
+    )

@@ -5,26 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from llama_compat.errors import invalid_parameter
+from llama_compat.media.encoded import EncodedFile
 from llama_compat.types import Content, ImageContent
 
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)(?:;[\w.+=-]+)*;base64,", re.IGNORECASE)
 
 _MISSPELT_MEDIA_TYPES = {"image/jpg": "image/jpeg"}
-
-
-class EncodedImage(NamedTuple):
-    """An image's bytes in base64, and their media type, such as `image/png`."""
-
-    media_type: str
-    base64: str
-
-    @property
-    def data_url(self) -> str:
-        """The `data:` URL that holds the image."""
-        return f"data:{self.media_type};base64,{self.base64}"
 
 
 def images_in(content: Content) -> list[ImageContent]:
@@ -44,7 +33,7 @@ def is_data_url(url: str) -> bool:
     return url[:5].lower() == "data:"
 
 
-def parse_data_url(url: str, param: str) -> EncodedImage:
+def parse_data_url(url: str, param: str) -> EncodedFile:
     """The image in a `data:` URL; whether its bytes are that image is for the model to see.
 
     Raises:
@@ -58,7 +47,7 @@ def parse_data_url(url: str, param: str) -> EncodedImage:
             f" 'data:image/png;base64,...', got '{url[:60]}'.",
         )
     media_type = match[1].lower()
-    return EncodedImage(_MISSPELT_MEDIA_TYPES.get(media_type, media_type), url[match.end() :])
+    return EncodedFile(_MISSPELT_MEDIA_TYPES.get(media_type, media_type), url[match.end() :])
 
 
 _FIRST_BYTES = (
@@ -73,6 +62,25 @@ _FIRST_BYTES = (
 def media_type_of(begin: bytes) -> str | None:
     """The type of the image whose first bytes these are; None where they are none's."""
     return next((kind for pattern, kind in _FIRST_BYTES if pattern.match(begin)), None)
+
+
+def uploaded_type(media_type: str, data: bytes, path: str) -> str:
+    """The type of an image that is a file.
+
+    Args:
+        media_type: what the file is said to be.
+        data: what is in it.
+        path: where the request names it.
+
+    Raises:
+        APIError: 400 naming `path`, it is no image.
+    """
+    kind = media_type if media_type.startswith("image/") else media_type_of(data[:12])
+    if kind is None:
+        raise invalid_parameter(
+            path, f"'{path}': the file is '{media_type}', and no image. Upload it as what it is."
+        )
+    return kind
 
 
 def image_in_base64(value: Any, param: str) -> ImageContent:
@@ -91,7 +99,7 @@ def image_in_base64(value: Any, param: str) -> ImageContent:
         begin = b""
     media_type = media_type_of(begin)
     if media_type is not None:
-        return ImageContent(EncodedImage(media_type, value).data_url)
+        return ImageContent(EncodedFile(media_type, value).data_url)
     raise invalid_parameter(
         param,
         f"Invalid image in '{param}': expected a PNG, JPEG, GIF, WebP or BMP file in base64.",

@@ -34,8 +34,10 @@ from llama_compat.prefixes.marks import Marks
 from llama_compat.text.stop_strings import StopStrings
 from llama_compat.tools.calls import ToolCallAssembler, new_call_id
 from llama_compat.types import (
+    AudioContent,
     ChatCompletionRequest,
     CompletionRequest,
+    DocumentContent,
     EmbeddingRequest,
     EmbeddingResponse,
     ImageContent,
@@ -465,5 +467,8 @@ def _refuse_media(messages: Sequence[Message]) -> None:
     for index, message in enumerate(messages):
         for medium in media_in(message.content):
             path = f"messages[{index}].content"
-            what = "an image" if isinstance(medium, ImageContent) else "audio"
+            what = _MEDIA[type(medium)]
             raise invalid_parameter(path, f"'{path}' holds {what}; local::echo takes text only.")
+
+
+_MEDIA = {ImageContent: "an image", AudioContent: "audio", DocumentContent: "a document"}

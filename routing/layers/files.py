@@ -76,7 +76,7 @@ class FilesLayer:
                     code="file_too_large",
                 )
             data = b"".join([piece async for piece in self._files.content(file.id)])
-            await off_loop(len(data), each.put, file.media_type, data)
+            await off_loop(len(data), each.put, file.filename, file.media_type, data)
         return size
 
 

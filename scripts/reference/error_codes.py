@@ -113,6 +113,11 @@ REQUEST = {
         "An image can't be fetched, or its address is not a public one.",
         "Send it as a `data:` URL, or set `images.allow_private_addresses`.",
     ),
+    "invalid_document_url": Row(
+        "400",
+        "A PDF can't be fetched, or its address is not a public one.",
+        "Send it in base64, or set `images.allow_private_addresses`.",
+    ),
     "no_chat_template": Row(
         "400", "The model is no chat model: it has no chat template.", "Use `/v1/completions`."
     ),

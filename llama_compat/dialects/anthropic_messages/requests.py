@@ -16,6 +16,7 @@ from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import PDF, no_such_document, parse_document_url, seen_alone
 from llama_compat.media.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.tools.closed_schemas import closed_schema
@@ -25,6 +26,7 @@ from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
     Content,
+    DocumentContent,
     ImageContent,
     Message,
     MessagePart,
@@ -261,12 +263,15 @@ def _render_thinking_block(part: ReasoningContent) -> dict[str, Any]:
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
     content = without_audio(content, path, "Anthropic's API")
     return content_blocks(
-        content, lambda text: {"type": "text", "text": text}, lambda each: _render_image(each, path)
+        content,
+        lambda text: {"type": "text", "text": text},
+        lambda each: _render_image(each, path),
+        lambda each: _render_document(each, path),
     )
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
-    if images_in(content):
+    if images_in(seen_alone(content, path, "a system prompt of Anthropic's API")):
         raise invalid_parameter(
             path, f"'{path}' has an image; Anthropic's API takes images from users and tools only."
         )
@@ -285,6 +290,17 @@ def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
         )
     source = {"type": "base64", "media_type": encoded.media_type, "data": encoded.base64}
     return {"type": "image", "source": source}
+
+
+def _render_document(document: DocumentContent, path: str) -> dict[str, Any]:
+    source = {"type": "url", "url": document.url}
+    if not is_remote(document.url):
+        encoded = parse_document_url(document.url, path)
+        if encoded.media_type != PDF:
+            raise no_such_document(path, encoded.media_type, "Anthropic's API")
+        source = {"type": "base64", "media_type": PDF, "data": encoded.base64}
+    titled = {"title": document.name} if document.name else {}
+    return {"type": "document", "source": source, **titled}
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from llama_compat.dialects.replies import (
     text_deltas,
 )
 from llama_compat.events import reply_events
-from llama_compat.media.images import EncodedImage
+from llama_compat.media.encoded import EncodedFile
 from llama_compat.text.surrogates import joined
 from llama_compat.types import (
     AnyToolCall,
@@ -118,7 +118,7 @@ def _parse_call(call: Mapping[str, Any], *, cut: bool) -> AnyToolCall | None:
 
 
 def _image(format: str, data: str) -> ImageContent:
-    return ImageContent(EncodedImage(f"image/{format}", data).data_url)
+    return ImageContent(EncodedFile(f"image/{format}", data).data_url)
 
 
 def _stop_string(holder: Mapping[str, Any]) -> str | None:

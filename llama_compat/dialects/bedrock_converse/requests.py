@@ -17,6 +17,11 @@ from llama_compat.dialects.anthropic_messages import (
 )
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
 from llama_compat.dialects.bedrock_converse.cache_points import with_cache_points
+from llama_compat.dialects.bedrock_converse.documents import (
+    ATTACHED,
+    DocumentNames,
+    render_document,
+)
 from llama_compat.dialects.bedrock_converse.families import (
     ModelFamily,
     claudes_thinking,
@@ -38,6 +43,7 @@ from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import json_beside_tools, thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import seen_alone
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object, bounded_call_id
 from llama_compat.tools.closed_schemas import closed_schema
@@ -94,8 +100,8 @@ _NO_EXTRAS = Extras()
 def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) -> RenderedRequest:
     """The request that is sent to `POST /model/{modelId}/converse` and `/converse-stream`.
 
-    Images have to be there as `data:` URLs: the API takes no others. Claude's thoughts that are
-    bound to what came before them are seen to as over Anthropic's own API
+    Images and documents have to be there as `data:` URLs: the API takes no others. Claude's
+    thoughts that are bound to what came before them are seen to as over Anthropic's own API
     (https://docs.aws.amazon.com/bedrock/latest/userguide/claude-messages-thinking-block-binding.html,
     2026-11-23).
 
@@ -205,7 +211,7 @@ def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> Alternat
         request.messages,
         vendor="Bedrock",
         render_text=_render_text,
-        render_message=partial(_render_message, thoughts=thoughts),
+        render_message=partial(_render_message, thoughts=thoughts, names=DocumentNames()),
         is_result=lambda block: "toolResult" in block,
         fit_id=_call_id,
         in_place=bound,
@@ -215,13 +221,15 @@ def _conversation(request: ChatCompletionRequest, *, thoughts: bool) -> Alternat
     )
 
 
-def _render_message(message: Message, path: str, *, thoughts: bool) -> list[dict[str, Any]]:
+def _render_message(
+    message: Message, path: str, *, thoughts: bool, names: DocumentNames
+) -> list[dict[str, Any]]:
     if isinstance(message, CompletionMessage):
         parts = message.parts
         return [block for part in parts for block in _render_said(part, path, thoughts=thoughts)]
     if isinstance(message, ToolResponseMessage):
-        return [_render_tool_result(message, path)]
-    blocks = _render_content(message.content, path)
+        return [_render_tool_result(message, path, names)]
+    blocks = _render_content(message.content, path, names)
     if not blocks:
         raise invalid_parameter(path, f"'{path}' is empty, which Bedrock's API does not take.")
     return blocks
@@ -242,19 +250,27 @@ def _render_said(part: MessagePart, path: str, *, thoughts: bool) -> list[dict[s
             return [_render_call(part)]
 
 
-def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+def _render_content(content: Content, path: str, names: DocumentNames) -> list[dict[str, Any]]:
     content = without_audio(content, path, "Bedrock's API")
-    return content_blocks(
-        content, lambda text: {"text": text}, lambda each: _render_image(each, path)
+    blocks = content_blocks(
+        content,
+        lambda text: {"text": text},
+        lambda each: _render_image(each, path),
+        lambda each: render_document(each, path, names),
     )
+    if any("document" in block for block in blocks) and not any("text" in each for each in blocks):
+        # "If you include a ContentBlock with a document field, you must also include one with a
+        # text field" (docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html).
+        blocks.append({"text": ATTACHED})
+    return blocks
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
-    if images_in(content):
+    if images_in(seen_alone(content, path, "a system prompt of Bedrock's API")):
         raise invalid_parameter(
             path, f"'{path}' has an image; Bedrock's API takes images from users and tools only."
         )
-    return _render_content(content, path)
+    return _render_content(content, path, DocumentNames())
 
 
 def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
@@ -283,10 +299,12 @@ def _render_call(call: AnyToolCall) -> dict[str, Any]:
     }
 
 
-def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, Any]:
+def _render_tool_result(
+    message: ToolResponseMessage, path: str, names: DocumentNames
+) -> dict[str, Any]:
     result: dict[str, Any] = {
         "toolUseId": _call_id(message.call_id),
-        "content": _render_content(message.content, path),
+        "content": _render_content(message.content, path, names),
     }
     if message.is_error:
         result["status"] = "error"

@@ -36,7 +36,7 @@ from llama_compat.errors import (
     unsupported_parameter,
     upstream_error,
 )
-from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import seen_alone
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.text.markers import held_back
 from llama_compat.text.surrogates import SurrogateJoiner
@@ -169,7 +169,7 @@ def _parse_conversation(
             system.append(content_text(message.content))
         elif isinstance(message, UserMessage):
             param = f"{path}.content"
-            content = without_audio(message.content, param, "this model's worker")
+            content = seen_alone(message.content, param, "this model's worker")
             shown = [parse_data_url(image.url, param).base64 for image in images_in(content)]
             if shown and not STYLES[template.style].takes_images:
                 raise _no_images(param)
@@ -190,7 +190,7 @@ def _parse_conversation(
 
 
 def _refuse_images(content: Content, param: str) -> None:
-    if images_in(without_audio(content, param, "this model's worker")):
+    if images_in(seen_alone(content, param, "this model's worker")):
         raise _no_images(param)
 
 

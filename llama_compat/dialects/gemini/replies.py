@@ -17,7 +17,7 @@ from llama_compat.dialects.replies import EventParser, parsed, reasoning_deltas,
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import collected
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
-from llama_compat.media.images import EncodedImage
+from llama_compat.media.encoded import EncodedFile
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -209,7 +209,7 @@ def _parse_image(data: Mapping[str, Any]) -> ImageDelta:
     kind = data["mimeType"]
     if not kind.startswith("image/"):
         raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
-    return ImageDelta(ImageContent(EncodedImage(kind, data["data"]).data_url))
+    return ImageDelta(ImageContent(EncodedFile(kind, data["data"]).data_url))
 
 
 def _parse_call(part: Mapping[str, Any]) -> AnyToolCall:

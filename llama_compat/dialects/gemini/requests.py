@@ -12,7 +12,7 @@ from llama_compat.dialects.gemini.schema import render_schema
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import encoded_in, seen_alone, with_names_told
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -22,6 +22,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     MessagePart,
@@ -62,7 +63,7 @@ MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     """The body of `POST {model}:generateContent` and `:streamGenerateContent`.
 
-    Images have to be there as `data:` URLs: the API takes no others.
+    Images and documents have to be there as `data:` URLs: the API takes no others.
 
     Raises:
         APIError: 400 naming what the API has no form for.
@@ -225,10 +226,11 @@ def _render_tool_response(
             f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
             " before it makes.",
         )
+    text = content_text(with_names_told(message.content))
     response: dict[str, Any] = {
         "id": message.call_id,
         "name": name,
-        "response": {"error" if message.is_error else "output": content_text(message.content)},
+        "response": {"error" if message.is_error else "output": text},
     }
     media = media_in(message.content)
     if media:
@@ -237,17 +239,16 @@ def _render_tool_response(
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"text": content}] if content else []
+    told = with_names_told(content)
+    if isinstance(told, str):
+        return [{"text": told}] if told else []
     return [
-        _render_part(part, path)
-        for part in content
-        if not isinstance(part, TextContent) or part.text
+        _render_part(part, path) for part in told if not isinstance(part, TextContent) or part.text
     ]
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
-    content = without_audio(content, path, "a system instruction of Gemini's API")
+    content = seen_alone(content, path, "a system instruction of Gemini's API")
     if images_in(content):
         raise _no_image(path)
     return _render_content(content, path)
@@ -267,6 +268,8 @@ def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
             return {"inlineData": {"mimeType": media_type, "data": base64}}
         case ImageContent(url):
             encoded = parse_data_url(url, path)
+        case DocumentContent():
+            encoded = encoded_in(part, path, "Gemini's API")
     return {"inlineData": {"mimeType": encoded.media_type, "data": encoded.base64}}
 
 

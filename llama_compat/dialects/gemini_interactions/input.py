@@ -20,7 +20,7 @@ from llama_compat.dialects.gemini_interactions.hosted import (
 from llama_compat.dialects.members import as_object, optional_text_in, text_in
 from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.media.audio import parts_without_audio
+from llama_compat.media.documents import PDF, seen_parts
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -211,17 +211,19 @@ def _parse_content(content: Mapping[str, Any], path: str) -> ContentPart:
     kind = text_in(content, "type", path)
     if kind == "text":
         return TextContent(text_in(content, "text", path))
-    if kind not in ("image", "audio"):
+    if kind not in ("image", "audio", "document"):
         raise invalid_parameter(
             f"{path}.type",
-            f"Invalid value: {kind!r}. This model's provider takes text, images and audio only.",
+            f"Invalid value: {kind!r}. This model's provider takes text, images, audio and"
+            " documents only.",
         )
     media_type = optional_text_in(content, "mime_type", path)
     if content.get("data") is not None or kind == "audio":
         data = text_in(content, "data", path)
         return parse_inline(media_type or "", data, f"{path}.mime_type", f"{path}.data")
     uri = text_in(content, "uri", path)
-    return parse_file(uri, media_type or "image/*", f"{path}.uri", inline="data")
+    usual = PDF if kind == "document" else "image/*"
+    return parse_file(uri, media_type or usual, f"{path}.uri", inline="data")
 
 
 # What tools answered, and what the model said -----------------------------------------------------
@@ -248,7 +250,7 @@ def _is_content(value: Any) -> bool:
 
 def _parse_said(kind: str, step: Mapping[str, Any], path: str) -> Iterator[MessagePart]:
     if kind == "model_output":
-        said = parts_without_audio(_contents(step, "content", path), path, "what the model says")
+        said = seen_parts(_contents(step, "content", path), path, "what the model says")
         yield from (part for part in said if part != TextContent(""))
     elif kind == "function_call":
         yield _parse_call(step, path)

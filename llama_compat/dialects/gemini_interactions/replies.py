@@ -27,7 +27,7 @@ from llama_compat.dialects.replies import (
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import collected
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
-from llama_compat.media.images import EncodedImage
+from llama_compat.media.encoded import EncodedFile
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
     ChatCompletionResponse,
@@ -273,7 +273,7 @@ def _summary_text(content: Mapping[str, Any]) -> str:
 def _parse_image(content: Mapping[str, Any]) -> ImageDelta:
     if content.get("data"):
         media_type = content.get("mime_type") or "image/png"
-        return ImageDelta(ImageContent(EncodedImage(media_type, content["data"]).data_url))
+        return ImageDelta(ImageContent(EncodedFile(media_type, content["data"]).data_url))
     uri = content["uri"]
     if not isinstance(uri, str):
         raise TypeError("the address of an image is no text")

@@ -16,6 +16,7 @@ from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
+from llama_compat.media.documents import encoded_in, with_names_told
 from llama_compat.media.images import parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -25,6 +26,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     ReasoningContent,
@@ -42,7 +44,7 @@ from llama_compat.types import (
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     """The body of `POST /interactions`.
 
-    Images have to be there as `data:` URLs, as for generateContent.
+    Images and documents have to be there as `data:` URLs, as for generateContent.
 
     Raises:
         APIError: 400 naming what the API has no form for.
@@ -175,7 +177,8 @@ def _render_result(
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
-    parts = (TextContent(content),) if isinstance(content, str) else content
+    told = with_names_told(content)
+    parts = (TextContent(told),) if isinstance(told, str) else told
     return [
         _render_part(part, path) for part in parts if not isinstance(part, TextContent) or part.text
     ]
@@ -186,6 +189,9 @@ def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     if isinstance(part, AudioContent):
         return {"type": "audio", "data": part.base64, "mime_type": part.media_type}
+    if isinstance(part, DocumentContent):
+        file = encoded_in(part, path, "Gemini's API")
+        return {"type": "document", "data": file.base64, "mime_type": file.media_type}
     encoded = parse_data_url(part.url, path)
     return {"type": "image", "data": encoded.base64, "mime_type": encoded.media_type}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.members import as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import seen_alone
 from llama_compat.media.images import image_in_base64, images_in, parse_data_url
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import (
@@ -156,7 +156,7 @@ def _render_message(message: Message, tool_names: Mapping[str, str], param: str)
 
 def _render_content(content: Content, param: str) -> dict[str, Any]:
     rendered: dict[str, Any] = {"content": content_text(content)}
-    content = without_audio(content, param, "Ollama's API")
+    content = seen_alone(content, param, "Ollama's API")
     images = [parse_data_url(image.url, param).base64 for image in images_in(content)]
     return {**rendered, "images": images} if images else rendered
 

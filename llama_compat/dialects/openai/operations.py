@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_compat.dialects.base import HOSTED_SETTING, Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
+from llama_compat.dialects.openai.chat.files import FILES
 from llama_compat.dialects.openai.chat.hosted import unread_hosted
 from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
 from llama_compat.dialects.openai.chunks import withheld
@@ -135,6 +136,7 @@ CHAT = Operation(
     turns=TURNS,
     withheld=withheld({"delta": {}}),
     replies=REPLIES,
+    files=FILES,
 )
 COMPLETIONS = Operation(
     dialect=OPENAI,

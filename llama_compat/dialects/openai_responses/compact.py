@@ -23,6 +23,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     SystemMessage,
@@ -152,6 +153,8 @@ def _word(part: ContentPart) -> str:
             return "[image]"
         case AudioContent():
             return "[audio]"
+        case DocumentContent(name=name):
+            return f"[document: {name}]" if name else "[document]"
     return part.text
 
 

@@ -16,6 +16,7 @@ from llama_compat.dialects.openai.parameters import CHECKS, Check, check_paramet
 from llama_compat.dialects.openai_responses import compact
 from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
 from llama_compat.dialects.openai_responses.input import requests, token_count
+from llama_compat.dialects.openai_responses.input.files import FILES
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.output.said import REPLIES
 from llama_compat.dialects.openai_responses.output.withheld import withheld
@@ -98,6 +99,7 @@ RESPONSES = Operation(
     withheld=withheld,
     replies=REPLIES,
     lasts=_lasts,
+    files=FILES,
 )
 COMPACT = Operation(
     dialect=RESPONSES_API,
@@ -106,6 +108,7 @@ COMPACT = Operation(
     look=_look_at_whole,
     parameters=compact.parameters,
     parse=compact.parse_compact,
+    files=FILES,
 )
 INPUT_TOKENS = Operation(
     dialect=RESPONSES_API,
@@ -114,6 +117,7 @@ INPUT_TOKENS = Operation(
     look=_look_at_count,
     parameters=token_count.parameters,
     parse=token_count.parse_count,
+    files=FILES,
 )
 
 

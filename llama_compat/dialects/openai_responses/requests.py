@@ -12,6 +12,8 @@ from typing import Any
 from llama_compat.dialects.openai_responses.input.requests import LOGPROBS, SOURCES
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
+from llama_compat.media.documents import file_name, parse_document_url
+from llama_compat.media.images import is_remote
 from llama_compat.tools.calls import bounded_call_id
 from llama_compat.types import (
     AudioContent,
@@ -19,6 +21,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     RefusalContent,
@@ -210,5 +213,10 @@ def _render_content(content: Content) -> str | list[dict[str, Any]]:
 def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, ImageContent):
         return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
+    if isinstance(part, DocumentContent):
+        if is_remote(part.url):
+            return {"type": "input_file", "file_url": part.url}
+        name = file_name(part, parse_document_url(part.url, "input").media_type)
+        return {"type": "input_file", "filename": name, "file_data": part.url}
     assert isinstance(part, TextContent)
     return {"type": "input_text", "text": part.text}

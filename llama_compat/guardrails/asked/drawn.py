@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from llama_compat.guardrails.documents import FILES, PICTURES, SEALS
 from llama_compat.guardrails.guard import Blocked, Guard
-from llama_compat.media.images import EncodedImage, is_data_url, media_type_of
+from llama_compat.media.encoded import EncodedFile
+from llama_compat.media.images import is_data_url, media_type_of
 from llama_compat.off_loop import off_loop
 from llama_compat.types import ImageDelta, StreamEvent, StreamProgress, TextDelta
 from llama_compat.wire.json_fields import encode_json, from_raw
@@ -221,7 +222,7 @@ def _of_file(file: Mapping[str, Any], *, is_picture: bool) -> Iterator[str]:
     data = file.get("data")
     if isinstance(data, str) and data:
         if kind.startswith("image/"):
-            yield EncodedImage(kind, data).data_url
+            yield EncodedFile(kind, data).data_url
         elif is_picture:
             yield from _drawing(data)
         elif (url := _file(data, "data")) is not None:
@@ -239,7 +240,7 @@ def _drawing(data: Any) -> Iterator[str]:
         if is_data_url(data):
             yield data
         else:
-            yield EncodedImage(_media_type(data) or "image/png", data).data_url
+            yield EncodedFile(_media_type(data) or "image/png", data).data_url
 
 
 def _file(text: str, name: str) -> str | None:
@@ -250,7 +251,7 @@ def _file(text: str, name: str) -> str | None:
     if not is_file or _BASE64.fullmatch(text) is None:
         return None
     kind = _media_type(text)
-    return None if kind is None else EncodedImage(kind, text).data_url
+    return None if kind is None else EncodedFile(kind, text).data_url
 
 
 def _media_type(data: str) -> str | None:

@@ -10,7 +10,8 @@ from hashlib import blake2b
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.settings import CheckSettings, Place
-from llama_compat.media.images import EncodedImage, is_data_url, media_type_of
+from llama_compat.media.encoded import EncodedFile
+from llama_compat.media.images import is_data_url, media_type_of
 from llama_compat.types import (
     ChatCompletionRequest,
     ImageContent,
@@ -138,5 +139,5 @@ def pictures_in(form: Form) -> list[str]:
         if kind is None and part.type is not None and part.type.lower().startswith("image/"):
             kind = part.type.lower()
         if kind is not None:
-            found.append(EncodedImage(kind, base64.b64encode(data).decode()).data_url)
+            found.append(EncodedFile(kind, base64.b64encode(data).decode()).data_url)
     return found

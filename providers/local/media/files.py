@@ -9,15 +9,30 @@ from collections.abc import Sequence
 
 from llama_compat.errors import invalid_parameter
 from llama_compat.media.images import parse_data_url
-from llama_compat.types import ImageContent, Medium, Message
+from llama_compat.types import AudioContent, DocumentContent, ImageContent, Medium, Message
 from providers.local.media.audio import audio_file
 from providers.local.media.limits import AudioLimits, MediaLimits, PictureLimits
-from providers.local.media.medium import WORDS, Kind, MediumFile, invalid_medium, too_large
+from providers.local.media.medium import (
+    WORDS,
+    Kind,
+    MediumFile,
+    SentKind,
+    invalid_medium,
+    too_large,
+)
 from providers.local.media.pictures import picture_file
 
+OpenedMedium = ImageContent | AudioContent
 
-def kind_of(medium: Medium) -> Kind:
+
+def kind_of(medium: Medium) -> SentKind:
     """What kind of medium a part of a message is."""
+    if isinstance(medium, DocumentContent):
+        return "document"
+    return _opened_kind(medium)
+
+
+def _opened_kind(medium: OpenedMedium) -> Kind:
     return "image" if isinstance(medium, ImageContent) else "audio"
 
 
@@ -38,16 +53,20 @@ def media_files(messages: Sequence[Message], limits: MediaLimits) -> list[Medium
     Raises:
         APIError: 400; there are too many, or one is none that can be read, or too large.
     """
-    found = media_of(messages)
+    found = [
+        (medium, param)
+        for medium, param in media_of(messages)
+        if not isinstance(medium, DocumentContent)  # No model here reads any: they are refused.
+    ]
     bounds: dict[Kind, PictureLimits | AudioLimits] = {
         "image": limits.images,
         "audio": limits.audio,
     }
-    counts: Counter[Kind] = Counter(kind_of(each) for each, _ in found)
+    counts: Counter[Kind] = Counter(_opened_kind(each) for each, _ in found)
     for kind, count in counts.items():
         most = bounds[kind].max_count
         if count > most:
-            over = [param for each, param in found if kind_of(each) == kind][most]
+            over = [param for each, param in found if _opened_kind(each) == kind][most]
             raise invalid_parameter(
                 over,
                 f"{count} {WORDS[kind].many} are in this request, and no more than {most} may be."
@@ -59,7 +78,7 @@ def media_files(messages: Sequence[Message], limits: MediaLimits) -> list[Medium
     seconds = limits.audio.max_seconds
     files: list[MediumFile] = []
     for medium, param in found:
-        kind = kind_of(medium)
+        kind = _opened_kind(medium)
         content = _bytes_of(medium, param)
         left[kind] -= len(content)
         if left[kind] < 0:
@@ -87,7 +106,7 @@ def media_files(messages: Sequence[Message], limits: MediaLimits) -> list[Medium
     return files
 
 
-def _bytes_of(medium: Medium, param: str) -> bytes:
+def _bytes_of(medium: OpenedMedium, param: str) -> bytes:
     if isinstance(medium, ImageContent):
         encoded = parse_data_url(medium.url, param).base64
     else:
@@ -95,4 +114,4 @@ def _bytes_of(medium: Medium, param: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid_medium(kind_of(medium), param, f"is not in base64: {error}.") from error
+        raise invalid_medium(_opened_kind(medium), param, f"is not in base64: {error}.") from error

@@ -10,7 +10,10 @@ from typing import ClassVar, Literal, NamedTuple
 from llama_compat.errors import APIError, invalid_parameter
 
 Kind = Literal["image", "audio"]
-"""Kinds of media, in the catalogue's words for what models read."""
+"""Kinds of media that engines open, in the catalogue's words for what models read."""
+
+SentKind = Kind | Literal["document"]
+"""Kinds that a request may have."""
 
 
 class Words(NamedTuple):

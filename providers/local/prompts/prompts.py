@@ -34,7 +34,7 @@ from llama_compat.types import (
 from providers.local.limits import check_length, check_tokens
 from providers.local.media.files import kind_of, media_files, media_of
 from providers.local.media.limits import MediaLimits
-from providers.local.media.medium import Kind, MediumFile
+from providers.local.media.medium import Kind, MediumFile, SentKind
 from providers.local.media.placing import Layout, PlacedMedium, SensedFiles, expanded, placed
 from providers.local.prompts.control_tokens import Marker, encode_pieces
 from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
@@ -150,7 +150,7 @@ def _rendered(
 
 # Media --------------------------------------------------------------------------------------------
 
-_TAKES: Mapping[Kind, str] = {"image": "sees", "audio": "hears"}
+_TAKES: Mapping[SentKind, str] = {"image": "sees", "audio": "hears", "document": "reads it"}
 """What a model does that takes media of a kind."""
 
 

@@ -150,7 +150,7 @@ class BedrockConverseProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
         self._check_key()
-        messages = await self.images.inline(request.messages)
+        messages = await self.images.inline(request.messages, documents=True)
         request = structs.replace(request, messages=messages)
         async with aclosing(json_by_call(request, self._converse)) as events:
             async for event in events:
@@ -177,7 +177,7 @@ class BedrockConverseProvider(
             APIError: why it does not; not every model's are counted.
         """
         self._check_key()
-        messages = await self.images.inline(request.messages)
+        messages = await self.images.inline(request.messages, documents=True)
         request = with_json_call(structs.replace(request, messages=messages))
         body = encode(bedrock_converse.render_count_request(request, self._whole))
         async with self.upstream.post(

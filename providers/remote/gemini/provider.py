@@ -171,7 +171,7 @@ class GeminiProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
-        messages = await self.images.inline(request.messages)
+        messages = await self.images.inline(request.messages, documents=True)
         request = structs.replace(request, messages=messages)
         if self._by_interactions:
             said = interactions.chat(self.id, self.upstream, request)
@@ -209,7 +209,7 @@ class GeminiProvider(
         Raises:
             APIError: why it does not.
         """
-        messages = await self.images.inline(request.messages)
+        messages = await self.images.inline(request.messages, documents=True)
         body = gemini.render_count_request(structs.replace(request, messages=messages))
         path = f"/{gemini.model_path(request.model)}:countTokens"
         async with self.upstream.post(

@@ -84,7 +84,7 @@ class VertexGeminiProvider(GeminiProvider):
         Raises:
             APIError: why it does not.
         """
-        messages = await self.images.inline(request.messages)
+        messages = await self.images.inline(request.messages, documents=True)
         request = structs.replace(request, messages=messages)
         body = encode(gemini.render_vertex_count_request(request))
         path = f"/{gemini.model_path(request.model)}:countTokens"

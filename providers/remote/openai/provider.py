@@ -15,6 +15,7 @@ from msgspec import Raw, structs
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.call_ids import with_fitting_ids
+from llama_compat.dialects.openai.chat.files import with_document_urls
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_calls,
     have_reasoning,
@@ -33,6 +34,7 @@ from llama_compat.errors import unsupported_capability, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
+from llama_compat.media.documents import have_addresses
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -443,9 +445,11 @@ class RemoteOpenAIProvider(
     async def chat_completion(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Say the next message of a conversation; with a search that only responses have, as
-        one."""
+        """Say the next message of a conversation; with a search that only responses have, or the
+        address of a document, as one."""
         is_response = request.vendor_search is not None and not in_chats(request.model)
+        if "responses" in self._wires and have_addresses(request.messages):
+            is_response = is_response or responses.has_words_for(request)
         body = (responses if is_response else chat).render_request(request)
         hints = {name: getattr(request, name) for name in self.vendor.cache_hints}
         body |= {name: hint for name, hint in hints.items() if hint is not None}
@@ -559,6 +563,9 @@ class RemoteOpenAIProvider(
             fit = partial(alphanumeric_id, length=length)
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(size, with_fitting_ids, fields["messages"], fit)
+        if self.vendor.document_urls:
+            size = memoryview(messages).nbytes
+            fields["messages"] = await off_loop(size, with_document_urls, fields["messages"])
         if self._family(model) == ORDERED:
             size, marks = memoryview(messages).nbytes, self.vendor.marks_prefix
             fields["messages"] = await off_loop(

@@ -1,4 +1,5 @@
-"""Fetches the images that a message names by URL, for vendors that take only their bytes.
+"""Fetches the images and documents that a message names by URL, for vendors that take only their
+bytes.
 
 The URLs come from callers, so only addresses of the public internet are connected to.
 """
@@ -9,16 +10,18 @@ import asyncio
 import base64
 from collections.abc import Sequence
 from contextlib import closing
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import structs
 from pydantic import Field
 
 from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.media.images import EncodedImage, images_in, is_remote
+from llama_compat.media.documents import PDF
+from llama_compat.media.encoded import EncodedFile
+from llama_compat.media.images import is_remote
 from llama_compat.settings.model import TemplateSettings
-from llama_compat.types import CompletionMessage, ImageContent, Message
+from llama_compat.types import CompletionMessage, DocumentContent, ImageContent, Message, media_in
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote import http1
 from providers.remote.config import RemoteConfig
@@ -47,27 +50,28 @@ class ImageLimits(TemplateSettings):
     """What may be fetched."""
 
     max_count: int = Field(default=MAX_IMAGES, gt=0)
-    """So many images may be fetched for one request."""
+    """So many images and documents may be fetched for one request."""
 
     max_bytes: int = Field(default=MAX_IMAGE_BYTES, gt=0)
     """All that is fetched for one request may come to as many."""
 
     timeout: http1.Seconds = 10
-    """For one image, redirects included."""
+    """For one of them, redirects included."""
 
     allow_private_addresses: bool = False
     """Fetch from the server's own network too: only where every caller may see all of it."""
 
 
 class ImageFetchingConfig(RemoteConfig):
-    """The settings of a vendor that takes images only as bytes."""
+    """The settings of a vendor that takes images and documents only as bytes."""
 
     images: ImageLimits = ImageLimits()
-    """Which images are fetched for callers who send their URL."""
+    """Which images, and documents where the vendor takes any, are fetched for callers who send
+    their URL."""
 
 
 class ImageFetchingProvider(RemoteProvider):
-    """A remote provider that fetches the images whose URLs are in a request."""
+    """A remote provider that fetches the images, and documents, whose URLs are in a request."""
 
     Config: ClassVar[type[ProviderConfig]] = ImageFetchingConfig
     config: ImageFetchingConfig
@@ -85,7 +89,7 @@ class ImageFetchingProvider(RemoteProvider):
 
 
 class ImageDownloader:
-    """Fetches images; entered as a context, which holds its connections."""
+    """Fetches images and documents; entered as a context, which holds its connections."""
 
     def __init__(self, limits: ImageLimits) -> None:
         self._limits = limits
@@ -101,23 +105,28 @@ class ImageDownloader:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._client.close()
 
-    async def inline(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """`messages` with every image that has an http(s) URL as a `data:` URL instead.
+    async def inline(
+        self, messages: Sequence[Message], *, documents: bool = False
+    ) -> tuple[Message, ...]:
+        """`messages` with every image that has an http(s) URL as a `data:` URL instead; and so
+        every document, where `documents` are taken.
 
         Raises:
-            APIError: 400 naming the message whose image can't be had.
+            APIError: 400 naming the message whose image or document can't be had.
         """
-        wanted: dict[str, str] = {}
+        kinds = (ImageContent, DocumentContent) if documents else (ImageContent,)
+        wanted: dict[_File, str] = {}
         for index, message in enumerate(messages):
-            for image in images_in(message.content):
-                if is_remote(image.url):
-                    wanted.setdefault(image.url, f"messages[{index}].content")
+            for medium in media_in(message.content):
+                if isinstance(medium, kinds) and is_remote(medium.url):
+                    wanted.setdefault(_File.of(medium), f"messages[{index}].content")
         if not wanted:
             return tuple(messages)
         if DEFERRED.get() is not None:
             # What is handed over now may be answered in a day, and is read once more then.
             raise invalid_parameter(
-                next(iter(wanted.values())), "Images that are fetched can't be handed over."
+                next(iter(wanted.values())),
+                "Images and documents that are fetched can't be handed over.",
             )
         if len(wanted) > self._limits.max_count:
             raise _too_many(list(wanted.values()), self._limits.max_count)
@@ -125,12 +134,12 @@ class ImageDownloader:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {
-                    url: group.create_task(self._fetch(url, param, allowance))
-                    for url, param in wanted.items()
+                    file: group.create_task(self._fetch(file, param, allowance))
+                    for file, param in wanted.items()
                 }
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        inlined = {url: task.result().data_url for url, task in tasks.items()}
+        inlined = {file: task.result().data_url for file, task in tasks.items()}
         return tuple(
             structs.replace(message, parts=_with_urls(message.parts, inlined))
             if isinstance(message, CompletionMessage)
@@ -138,42 +147,63 @@ class ImageDownloader:
             for message in messages
         )
 
-    async def _fetch(self, url: str, param: str, allowance: _Allowance) -> EncodedImage:
+    async def _fetch(self, file: _File, param: str, allowance: _Allowance) -> EncodedFile:
         try:
             async with asyncio.timeout(self._limits.timeout):
-                response, _ = await follow(self._client, url, _HEADERS)
+                response, _ = await follow(self._client, file.url, _HEADERS[file.kind])
                 with closing(response):
                     if response.status != 200:
-                        raise _refused(param, url, f"its server answered {response.status}")
+                        raise _refused(param, file, f"its server answered {response.status}")
                     media_type = _media_type(response)
-                    if not media_type.startswith("image/"):
-                        raise _refused(param, url, f"it is '{media_type}' and no image")
+                    if not media_type.startswith(_TYPES[file.kind]):
+                        why = f"it is '{media_type}' and no {_WORDS[file.kind]}"
+                        raise _refused(param, file, why)
                     content = bytearray()
                     while chunk := await response.next_chunk():
                         allowance.take(len(chunk))
                         content += chunk
         except _SpentError:
-            raise _refused(
-                param, url, f"the images are larger than {self._limits.max_bytes} bytes"
-            ) from None
+            why = f"all that is fetched is larger than {self._limits.max_bytes} bytes"
+            raise _refused(param, file, why) from None
         except (TimeoutError, http1.HTTPTimeout):
-            raise _refused(param, url, f"it took over {self._limits.timeout:g} s") from None
+            raise _refused(param, file, f"it took over {self._limits.timeout:g} s") from None
         except TooManyRedirectsError:
-            raise _refused(param, url, f"it redirects over {MAX_REDIRECTS} times") from None
+            raise _refused(param, file, f"it redirects over {MAX_REDIRECTS} times") from None
         except http1.ConnectError as error:
-            raise _refused(param, url, error.reason.strerror or str(error)) from None
+            raise _refused(param, file, error.reason.strerror or str(error)) from None
         except (http1.HTTPError, ValueError) as error:
-            raise _refused(param, url, str(error)) from None
-        return EncodedImage(media_type, base64.b64encode(content).decode())
+            raise _refused(param, file, str(error)) from None
+        return EncodedFile(media_type, base64.b64encode(content).decode())
 
 
-_HEADERS = http1.encode_headers(
-    {
-        "user-agent": f"llama-compat/{__version__}",
-        "accept": "image/*, */*;q=0.1",
-        "accept-encoding": "identity",
-    }
-)
+class _File(NamedTuple):
+    """A file of the web, and what it is to be."""
+
+    kind: Literal["image", "document"]
+    url: str
+
+    @classmethod
+    def of(cls, medium: ImageContent | DocumentContent) -> _File:
+        return cls("image" if isinstance(medium, ImageContent) else "document", medium.url)
+
+
+_TYPES = {"image": "image/", "document": PDF}
+"""How the media type of a file begins that is what it is to be."""
+
+_WORDS = {"image": "image", "document": "PDF"}
+
+_CODES = {"image": "invalid_image_url", "document": "invalid_document_url"}
+
+_HEADERS = {
+    kind: http1.encode_headers(
+        {
+            "user-agent": f"llama-compat/{__version__}",
+            "accept": f"{accepted}, */*;q=0.1",
+            "accept-encoding": "identity",
+        }
+    )
+    for kind, accepted in (("image", "image/*"), ("document", PDF))
+}
 
 
 class _SpentError(Exception):
@@ -192,29 +222,31 @@ class _Allowance:
             raise _SpentError
 
 
-def _with_urls(content: str | tuple[T, ...], urls: dict[str, str]) -> str | tuple[T, ...]:
+def _with_urls(content: str | tuple[T, ...], urls: dict[_File, str]) -> str | tuple[T, ...]:
     if isinstance(content, str):
         return content
     return tuple(
-        structs.replace(part, url=urls.get(part.url, part.url))
-        if isinstance(part, ImageContent)
+        structs.replace(part, url=urls.get(_File.of(part), part.url))
+        if isinstance(part, ImageContent | DocumentContent)
         else part
         for part in content
     )
 
 
-def _refused(param: str, url: str, why: str) -> APIError:
+def _refused(param: str, file: _File, why: str) -> APIError:
     return invalid_parameter(
-        param, f"The image '{url[:200]}' can't be fetched: {why}.", "invalid_image_url"
+        param,
+        f"The {file.kind} '{file.url[:200]}' can't be fetched: {why}.",
+        _CODES[file.kind],
     )
 
 
 def _too_many(params: Sequence[str], limit: int) -> APIError:
     return invalid_parameter(
         params[limit],
-        f"{len(params)} images would have to be fetched for this request, and no more than {limit}"
-        " are. Send fewer, or their bytes in `data:` URLs, or raise `images.max_count` for this"
-        " provider in the template.",
+        f"{len(params)} images and documents would have to be fetched for this request, and no more"
+        f" than {limit} are. Send fewer, or their bytes in `data:` URLs, or raise"
+        " `images.max_count` for this provider in the template.",
         "too_many_images",
     )
 

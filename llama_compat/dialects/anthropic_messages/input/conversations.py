@@ -27,6 +27,7 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.seals import with_call_seals
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.media.documents import document_at, document_of
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
     AnyToolCall,
@@ -183,13 +184,20 @@ def _parse_image(source: Mapping[str, Any], path: str) -> ImageContent:
 
 
 def _parse_document(block: Mapping[str, Any], path: str) -> list[ContentPart]:
-    """What a document says, after its title and context."""
+    """A document after its context, or what it says where it is text, after its title too."""
     citations = block.get("citations")
     if isinstance(citations, dict) and citations.get("enabled"):
         raise _unsupported(f"{path}.citations", "a document that is to be cited")
     source, where = object_in(block, "source", path), f"{path}.source"
-    about = [optional_text_in(block, name, path) for name in ("title", "context")]
-    parts: list[ContentPart] = [TextContent(f"{text}\n") for text in about if text]
+    title, context = (optional_text_in(block, name, path) for name in ("title", "context"))
+    told: list[ContentPart] = [TextContent(f"{context}\n")] if context else []
+    match source.get("type"):
+        case "base64":
+            media_type, data = text_in(source, "media_type", where), text_in(source, "data", where)
+            return [*told, document_of(media_type, data, title, f"{where}.data")]
+        case "url":
+            return [*told, document_at(text_in(source, "url", where), title, f"{where}.url")]
+    parts = [TextContent(f"{title}\n"), *told] if title else told
     match source.get("type"):
         case "text":
             return [*parts, TextContent(text_in(source, "data", where))]

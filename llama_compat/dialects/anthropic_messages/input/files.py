@@ -10,9 +10,8 @@ from typing import Any
 
 from llama_compat.dialects.base import NamedFile, WireFiles
 from llama_compat.errors import invalid_parameter
-from llama_compat.media.images import media_type_of
-
-PDF = "application/pdf"
+from llama_compat.media.documents import PDF, media_type_of
+from llama_compat.media.images import uploaded_type
 
 
 def _named(messages: Any) -> Iterator[NamedFile]:
@@ -42,7 +41,9 @@ def _named_in(content: Any, path: str) -> Iterator[NamedFile]:
                 yield NamedFile(source["file_id"], at, partial(_put, block, _document, at))
 
 
-def _put(block: dict[str, Any], source: _Source, path: str, media_type: str, data: bytes) -> None:
+def _put(
+    block: dict[str, Any], source: _Source, path: str, name: str, media_type: str, data: bytes
+) -> None:
     block["source"] = source(path, media_type, data)
 
 
@@ -50,16 +51,12 @@ _Source = Callable[[str, str, bytes], Mapping[str, Any]]
 
 
 def _image(path: str, media_type: str, data: bytes) -> Mapping[str, Any]:
-    kind = media_type if media_type.startswith("image/") else media_type_of(data[:12])
-    if kind is None:
-        raise invalid_parameter(
-            path, f"'{path}': the file is '{media_type}', and no image. Upload it as what it is."
-        )
+    kind = uploaded_type(media_type, data, path)
     return {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
 
 
 def _document(path: str, media_type: str, data: bytes) -> Mapping[str, Any]:
-    if media_type == PDF or data.startswith(b"%PDF-"):
+    if media_type_of(media_type, "", data[:8]) == PDF:
         return {"type": "base64", "media_type": PDF, "data": base64.b64encode(data).decode()}
     try:
         return {"type": "text", "media_type": "text/plain", "data": data.decode()}

@@ -15,8 +15,10 @@ from llama_compat.dialects.gemini.members import list_in, member, object_in, tex
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY, parse_seal
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
-from llama_compat.media.audio import audio_of, parts_without_audio
-from llama_compat.media.images import EncodedImage, is_remote
+from llama_compat.media.audio import audio_of
+from llama_compat.media.documents import PDF, document_at, document_of, is_text, seen_parts
+from llama_compat.media.encoded import EncodedFile
+from llama_compat.media.images import is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import arguments_text, call_id_at, parse_tool_call
 from llama_compat.types import (
@@ -24,8 +26,8 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
-    Medium,
     Message,
     MessagePart,
     ReasoningContent,
@@ -40,7 +42,7 @@ from llama_compat.wire.json_fields import to_raw
 _USER_ROLES = frozenset({"user", "function", "tool"})
 
 _GOOGLES_FILES = ("https://generativelanguage.googleapis.com/", "https://www.youtube.com/")
-"""Addresses that are no image's, but mean something to Google alone."""
+"""Addresses that are no file's, but mean something to Google alone."""
 
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
@@ -163,19 +165,26 @@ def _unknown_part(part: Mapping[str, Any], path: str) -> APIError:
     )
 
 
-def _parse_inline_data(data: Mapping[str, Any], path: str) -> Medium:
+def _parse_inline_data(data: Mapping[str, Any], path: str) -> ContentPart:
     media_type, encoded = text_in(data, "mimeType", path), text_in(data, "data", path)
-    return parse_inline(media_type or "", encoded, f"{path}.mimeType", f"{path}.data")
+    name = text_in(data, "displayName", path)
+    return parse_inline(media_type or "", encoded, f"{path}.mimeType", f"{path}.data", name)
 
 
-def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent:
+def _parse_file_data(file: Mapping[str, Any], path: str) -> ImageContent | DocumentContent:
     uri, media_type = text_in(file, "fileUri", path), text_in(file, "mimeType", path)
-    where = f"{path}.fileUri"
-    return parse_file(uri or "", media_type or "image/*", where, inline="inlineData")
+    where, name = f"{path}.fileUri", text_in(file, "displayName", path)
+    return parse_file(uri or "", media_type or "image/*", where, inline="inlineData", name=name)
 
 
-def parse_inline(media_type: str, encoded: str | None, type_path: str, data_path: str) -> Medium:
-    """The image or the audio that is `encoded`.
+def parse_inline(
+    media_type: str,
+    encoded: str | None,
+    type_path: str,
+    data_path: str,
+    name: str | None = None,
+) -> ContentPart:
+    """The image, the audio or the document that is `encoded`; `name` is that of its file.
 
     Raises:
         APIError: 400 naming `type_path` or `data_path`, it is none.
@@ -184,12 +193,15 @@ def parse_inline(media_type: str, encoded: str | None, type_path: str, data_path
         raise missing_parameter(data_path)
     # Google takes both of the alphabets of base64, and its own clients write the other one.
     if media_type.startswith("image/"):
-        return ImageContent(EncodedImage(media_type, _standard(encoded)).data_url)
+        return ImageContent(EncodedFile(media_type, _standard(encoded)).data_url)
     if media_type.lower().startswith("audio/"):
         return audio_of(media_type, _standard(encoded))
+    if media_type.lower() == PDF or is_text(media_type.lower()):
+        return document_of(media_type, _standard(encoded), name, data_path)
     raise invalid_parameter(
         type_path,
-        f"Invalid value: {media_type!r}. This model's provider takes images and audio only.",
+        f"Invalid value: {media_type!r}. This model's provider takes images, audio, PDFs and text"
+        " only.",
     )
 
 
@@ -198,28 +210,31 @@ def _standard(encoded: str) -> str:
     return standard + "=" * (-len(standard) % 4)
 
 
-def parse_file(uri: str, media_type: str, path: str, *, inline: str) -> ImageContent:
-    """The image at `uri`.
+def parse_file(
+    uri: str, media_type: str, path: str, *, inline: str, name: str | None = None
+) -> ImageContent | DocumentContent:
+    """The image or the document at `uri`.
 
     Args:
         uri: its address.
         media_type: what it is, or may be.
         path: where the address stands.
-        inline: where an image may stand itself.
+        inline: where the file may stand itself.
+        name: what it is called.
 
     Raises:
         APIError: 400 naming `path`, it is none that can be fetched.
     """
-    is_image = uri.startswith("data:image/") or (
-        is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
+    is_open = is_remote(uri) and not uri.startswith(_GOOGLES_FILES)
+    if media_type.startswith("image/") and (is_open or uri.startswith("data:image/")):
+        return ImageContent(uri)
+    if media_type.lower() == PDF and is_open:
+        return document_at(uri, name, path)
+    raise invalid_parameter(
+        path,
+        f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes images"
+        f" and PDFs with an http(s) address; send the file as '{inline}'.",
     )
-    if not is_image or not media_type.startswith("image/"):
-        raise invalid_parameter(
-            path,
-            f"Invalid value: '{uri[:60]}'. This server keeps no files, and of others it takes"
-            f" images with an http(s) address; send the file as '{inline}'.",
-        )
-    return ImageContent(uri)
 
 
 def _parse_response(
@@ -333,7 +348,7 @@ def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> list[MessagePart
         elif part.get("thought"):
             said.append(parse_seal(text_in(part, "text", path) or "", signature))
         else:
-            shown = parts_without_audio((_parse_shown(part, path),), path, "what the model says")
+            shown = seen_parts((_parse_shown(part, path),), path, "what the model says")
             said += [each for each in shown if each != TextContent("") or signature is None]
             if signature is not None:
                 said.append(ReasoningContent("", signature, FAMILY, redacted=True))

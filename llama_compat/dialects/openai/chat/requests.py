@@ -17,9 +17,16 @@ from llama_compat.dialects.members import (
 from llama_compat.dialects.openai.chat.hosted import render_search
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.dialects.sampling import rendered_parameters
-from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, missing_parameter
 from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
-from llama_compat.media.images import images_in
+from llama_compat.media.documents import (
+    document_at,
+    document_in,
+    encoded_in,
+    file_name,
+    seen_alone,
+)
+from llama_compat.media.images import is_remote
 from llama_compat.tools.calls import bounded_call_id, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -28,6 +35,7 @@ from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     ResponseFormat,
@@ -107,7 +115,7 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
         raise invalid_parameter(f"{path}.tool_calls", f"'{path}.tool_calls' must be an array.")
     said = "" if content is None else _parse_content(content, f"{path}.content")
     return CompletionMessage.of(
-        content=without_audio(said, f"{path}.content", "an assistant's message"),
+        content=seen_alone(said, f"{path}.content", "an assistant's message"),
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
         ),
@@ -170,12 +178,36 @@ def _parse_part(value: Any, path: str) -> ContentPart:
             )
         case "input_audio":
             return parse_input_audio(part, path)
+        case "file":
+            return _parse_file(as_object(part.get("file"), f"{path}.file"), f"{path}.file")
         case kind:
             raise invalid_parameter(
                 f"{path}.type",
                 f"Invalid value: {kind!r}. This model's provider takes content parts of the types"
-                " 'text', 'image_url' and 'input_audio'.",
+                " 'text', 'image_url', 'input_audio' and 'file'.",
             )
+
+
+def _parse_file(file: Mapping[str, Any], path: str) -> DocumentContent | TextContent:
+    name, data = optional_text_in(file, "filename", path), optional_text_in(file, "file_data", path)
+    if data is not None:
+        return document_in(data, name, f"{path}.file_data")
+    file_id = text_in(file, "file_id", path)
+    # Where OpenAI has no place for an address, people write it as an id.
+    if is_remote(file_id):
+        return document_at(file_id, name, f"{path}.file_id")
+    raise unknown_file(file_id, f"{path}.file_id")
+
+
+def unknown_file(file_id: str, path: str) -> APIError:
+    """The error for a file that nobody has put into its place: 400, or another target is asked."""
+    return UnsupportedHere(
+        400,
+        f"'{path}': there is no file '{file_id[:60]}' here. Upload it to this server's /v1/files,"
+        " or send what is in it as 'file_data'.",
+        param=path,
+        code="unsupported_content",
+    )
 
 
 def parse_input_audio(part: Mapping[str, Any], path: str) -> AudioContent:
@@ -330,54 +362,66 @@ def _conversation(request: ChatCompletionRequest) -> Sequence[Message]:
 
 
 def _render_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages; images that tools gave are the user's, from whom alone OpenAI takes them."""
+    """The messages; images and documents that tools gave are the user's, from whom alone OpenAI
+    takes them."""
     rendered: list[dict[str, Any]] = []
     given: list[ContentPart] = []
     for index, message in enumerate(messages):
+        path = f"messages[{index}]"
         if not isinstance(message, ToolResponseMessage) and given:
             if isinstance(message, UserMessage):
                 message = structs.replace(message, content=(*given, *_parts(message.content)))
             else:
-                rendered.append(render_message(UserMessage(tuple(given))))
+                rendered.append(render_message(UserMessage(tuple(given)), path))
             given = []
         if isinstance(message, ToolResponseMessage) and media_in(message.content):
-            without_audio(message.content, f"messages[{index}].content", "a tool's message")
-            given.append(TextContent(f"The images that the call {message.call_id} gave:"))
-            given += images_in(message.content)
+            without_audio(message.content, f"{path}.content", "a tool's message")
+            media = media_in(message.content)
+            files = any(isinstance(each, DocumentContent) for each in media)
+            what = "files" if files else "images"
+            given.append(TextContent(f"The {what} that the call {message.call_id} gave:"))
+            given += media
             message = structs.replace(message, content=content_text(message.content))
-        rendered.append(render_message(message))
-    return [*rendered, render_message(UserMessage(tuple(given)))] if given else rendered
+        rendered.append(render_message(message, path))
+    if given:
+        rendered.append(render_message(UserMessage(tuple(given)), f"messages[{len(messages) - 1}]"))
+    return rendered
 
 
 def _parts(content: Content) -> Sequence[ContentPart]:
     return [TextContent(content)] if isinstance(content, str) else content
 
 
-def render_message(message: Message) -> dict[str, Any]:
-    """One of `messages`."""
+def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
+    """One of `messages`, which stands at `path` in the request.
+
+    Raises:
+        APIError: 400 naming `path`, there is a document in it that is not here.
+    """
+    where = f"{path}.content"
     match message:
         case SystemMessage(role=role):
-            rendered = {"role": role, "content": _render_content(message.content)}
+            rendered = {"role": role, "content": _render_content(message.content, where)}
         case UserMessage():
-            rendered = {"role": "user", "content": _render_content(message.content)}
+            rendered = {"role": "user", "content": _render_content(message.content, where)}
         case ToolResponseMessage():
             return {
                 "role": "tool",
                 "tool_call_id": bounded_call_id(message.call_id, _MAX_CALL_ID),
-                "content": _render_content(message.told),
+                "content": _render_content(message.told, where),
             }
         case CompletionMessage():
-            rendered = _render_assistant(message)
+            rendered = _render_assistant(message, where)
     if message.name is not None:
         rendered["name"] = message.name
     return rendered
 
 
-def _render_assistant(message: CompletionMessage) -> dict[str, Any]:
+def _render_assistant(message: CompletionMessage, path: str) -> dict[str, Any]:
     without_content = not message.content and (message.tool_calls or message.refusal is not None)
     rendered: dict[str, Any] = {
         "role": "assistant",
-        "content": None if without_content else _render_content(message.content),
+        "content": None if without_content else _render_content(message.content, path),
     }
     if message.refusal is not None:
         rendered["refusal"] = message.refusal
@@ -408,16 +452,20 @@ def extra_content(call: AnyToolCall | None) -> dict[str, Any]:
     return {"extra_content": {"google": {"thought_signature": call.thought_signature}}}
 
 
-def _render_content(content: Content) -> str | list[dict[str, Any]]:
-    return content if isinstance(content, str) else [_render_part(part) for part in content]
+def _render_content(content: Content, path: str) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_render_part(part, path) for part in content]
 
 
-def _render_part(part: ContentPart) -> dict[str, Any]:
+def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
     if isinstance(part, TextContent):
         return {"type": "text", "text": part.text}
     if isinstance(part, AudioContent):
         audio = {"data": part.base64, "format": format_of(part)}
         return {"type": "input_audio", "input_audio": audio}
+    if isinstance(part, DocumentContent):
+        encoded = encoded_in(part, path, "OpenAI's chat API")
+        name = file_name(part, encoded.media_type)
+        return {"type": "file", "file": {"filename": name, "file_data": part.url}}
     return render_image(part)
 
 

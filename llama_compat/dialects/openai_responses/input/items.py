@@ -17,7 +17,7 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.dialects.openai.chat.requests import parse_input_audio
+from llama_compat.dialects.openai.chat.requests import parse_input_audio, unknown_file
 from llama_compat.dialects.openai_responses.input.custom_tools import wrap
 from llama_compat.dialects.openai_responses.input.hosted import (
     call_result,
@@ -28,11 +28,13 @@ from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
 from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.media.documents import document_at, document_in
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (
     CompletionMessage,
     Content,
     ContentPart,
+    DocumentContent,
     ImageContent,
     Message,
     MessagePart,
@@ -366,15 +368,28 @@ def _parse_part(part: Mapping[str, Any], path: str) -> ContentPart:
             if url is None:
                 raise invalid_parameter(
                     f"{path}.image_url",
-                    f"'{path}' needs 'image_url', an http(s) or data URL: no files are kept here.",
+                    f"'{path}' needs 'image_url', an http(s) or data URL, or a 'file_id' of a file"
+                    " that is here.",
                 )
             detail = optional_text_in(part, "detail", path)
             # The vocabulary has no word for all of an image's own pixels.
             return ImageContent(url, "high" if detail == "original" else detail)
         case "input_audio":
             return parse_input_audio(part, path)
+        case "input_file":
+            return _parse_file(part, path)
         case kind:
-            raise _unknown_part(kind, path, "'input_text', 'input_image' and 'input_audio'")
+            known = "'input_text', 'input_image', 'input_audio' and 'input_file'"
+            raise _unknown_part(kind, path, known)
+
+
+def _parse_file(part: Mapping[str, Any], path: str) -> DocumentContent | TextContent:
+    name = optional_text_in(part, "filename", path)
+    if (data := optional_text_in(part, "file_data", path)) is not None:
+        return document_in(data, name, f"{path}.file_data")
+    if (url := optional_text_in(part, "file_url", path)) is not None:
+        return document_at(url, name, f"{path}.file_url")
+    raise unknown_file(text_in(part, "file_id", path), f"{path}.file_id")
 
 
 def _said(value: Any, path: str) -> Iterator[MessagePart]:

@@ -279,6 +279,10 @@ CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations
         ),
         (
             {"messages": user({"type": "document", "source": {"type": "base64", "data": ""}})},
+            "messages[0].content[0].source.media_type",
+        ),
+        (
+            {"messages": user({"type": "document", "source": {"type": "file", "file_id": "1"}})},
             "messages[0].content[0].source.type",
         ),
         ({"messages": user(CITED)}, "messages[0].content[0].citations"),

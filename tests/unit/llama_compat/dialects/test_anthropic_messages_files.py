@@ -93,7 +93,7 @@ def test_what_is_in_a_file_takes_the_place_of_its_name(
     more = {"cache_control": {"type": "ephemeral"}, "title": "T"}
     messages = [user(block(kind, **more))]
     (named,) = wire().named(messages)
-    named.put(media_type, data)
+    named.put("a", media_type, data)
     assert messages == [user({"type": kind, "source": source, **more})]
 
 
@@ -102,5 +102,5 @@ def test_a_file_of_another_kind_is_refused_where_it_stands(kind: str) -> None:
     messages = [user(block(kind))]
     (named,) = wire().named(messages)
     with pytest.raises(APIError, match="'application/zip'") as caught:
-        named.put("application/zip", b"PK\xff\xfe")
+        named.put("a", "application/zip", b"PK\xff\xfe")
     assert (caught.value.status, caught.value.param) == (400, "messages[0].content[0].source")

@@ -15,8 +15,10 @@ from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.settings import CheckSettings
 from llama_compat.hosted.vocabulary import HostedCall, WebSource
 from llama_compat.types import (
+    AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
+    DocumentContent,
     TextContent,
     UserMessage,
     content_text,
@@ -139,3 +141,15 @@ def test_a_whole_reply_that_is_relayed_has_its_blocks_put_together() -> None:
     guard = Guard(Checks([CheckSettings.model_validate(check)]))
     blocks = text_parts("Pay " + VALUE[:9], VALUE[9:] + " now")
     assert guard.said({"content": blocks}) == {"content": text_parts("Pay <CARD_1>", " now")}
+
+
+def test_the_name_of_a_document_is_looked_at() -> None:
+    check = {"name": "pii", "patterns": ["emails"], "mode": "redact"}
+    guard = Guard(Checks([CheckSettings.model_validate(check)]))
+    paper = DocumentContent("data:application/pdf;base64,JVBERi0xLjc=", "alice@example.com.pdf")
+    audio = AudioContent("audio/wav", "UklGRg==")
+    asked = ChatCompletionRequest("m", (UserMessage((TextContent("Read."), paper, audio)),))
+    ((_, seen, heard),) = (each.content for each in requests_seen([asked], guard)[0].messages)
+    assert isinstance(seen, DocumentContent)
+    assert (seen.url, heard) == (paper.url, audio)
+    assert "alice" not in str(seen.name)

@@ -237,10 +237,17 @@ async def test_or_dropped_where_the_template_says_so() -> None:
     assert reply.dropped == ("frequency_penalty",)
 
 
-async def test_images_are_refused() -> None:
-    image = {"type": "image_url", "image_url": {"url": "http://a/b.png"}}
-    with pytest.raises(APIError) as raised:
-        await chat(messages=[*user("a"), {"role": "user", "content": [image]}])
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ({"type": "image_url", "image_url": {"url": "http://a/b.png"}}, "an image"),
+        ({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}, "audio"),
+        ({"type": "file", "file": {"file_data": "JVBERi0xLjc="}}, "a document"),
+    ],
+)
+async def test_media_are_refused(part: dict[str, Any], what: str) -> None:
+    with pytest.raises(APIError, match=f"holds {what}; local::echo takes text only") as raised:
+        await chat(messages=[*user("a"), {"role": "user", "content": [part]}])
     assert (raised.value.status, raised.value.param) == (400, "messages[1].content")
 
 

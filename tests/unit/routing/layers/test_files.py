@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.operations import CHAT
+from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Reply
 from llama_compat.off_loop import LARGE_BYTES
@@ -22,6 +23,8 @@ from routing.layers.files import FilesLayer
 from routing.request import Request
 from tests.unit.calls import call_of
 from tests.unit.routing.batches.test_files import opened, put
+
+PDF = "data:application/pdf;base64,JVBERi0xLjc="
 
 GONE = f"file-{'0' * 24}"
 
@@ -76,6 +79,36 @@ async def test_what_is_in_a_file_goes_on_in_its_place(
     # The call that came is what it was: records have it, and what was read of it is remembered.
     assert [each["file_id"] for each in sources(before)] == [one.id, other.id]
     assert before.fields.keys() == after.fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("operation", "member", "part", "expected"),
+    [
+        (
+            CHAT,
+            "messages",
+            lambda file_id: {"type": "file", "file": {"file_id": file_id}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}},
+        ),
+        (
+            RESPONSES,
+            "input",
+            lambda file_id: {"type": "input_file", "file_id": file_id},
+            {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
+        ),
+    ],
+)
+async def test_openais_clients_name_files_too(
+    files: FileStore,
+    operation: Operation,
+    member: str,
+    part: Callable[[str], dict[str, Any]],
+    expected: dict[str, Any],
+) -> None:
+    file = await put(files, "ann", b"%PDF-1.7", name="a.pdf")
+    body = {member: [{"role": "user", "content": [part(file.id)]}]}
+    _, after = await passed(files, body, operation)
+    assert from_raw(after.fields[member])[0]["content"] == [expected]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,8 @@ WRONG: list[tuple[Any, str]] = [
     ([{"role": "critic", "content": "x"}], "input[0].role"),
     ([{"type": "message", "content": "x"}], "input[0].role"),
     ([{"role": "user"}], "input[0].content"),
-    ([user(), {"role": "user", "content": [{"type": "input_file"}]}], "input[1].content[0].type"),
+    ([user(), {"role": "user", "content": [{"type": "input_video"}]}], "input[1].content[0].type"),
+    ([{"role": "user", "content": [{"type": "input_file"}]}], "input[0].content[0].file_id"),
     (
         [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}],
         "input[0].content[0].image_url",
@@ -563,6 +564,19 @@ def test_a_conversation_is_compacted_from_its_record() -> None:
         "[user]\nLaunch?\n\n[assistant calls look, c1]\n{}\n\n[result of c1]\nfine\n\n"
         "[assistant]\nYes"
     )
+
+
+def test_a_record_names_what_is_no_text() -> None:
+    url = "data:application/pdf;base64,JVBERi0xLjc="
+    parts = [
+        {"type": "input_text", "text": "See: "},
+        {"type": "input_file", "file_data": url, "filename": "a.pdf"},
+        {"type": "input_file", "file_data": url},
+        {"type": "input_image", "image_url": "https://example.com/a.png"},
+    ]
+    parsed = COMPACT.parse({"input": [{"role": "user", "content": parts}]}, "own")
+    _, record = parsed.request.messages  # type: ignore[union-attr]
+    assert record.content == "[user]\nSee: [document: a.pdf][document][image]"
 
 
 def test_streams_of_what_comes_whole_are_refused() -> None:

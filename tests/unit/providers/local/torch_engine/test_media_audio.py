@@ -15,7 +15,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
-from llama_compat.types import AudioContent, ImageContent, Message, TextContent, UserMessage
+from llama_compat.types import (
+    AudioContent,
+    DocumentContent,
+    ImageContent,
+    Message,
+    TextContent,
+    UserMessage,
+)
 from providers.local.media.audio import audio_file
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_audio import AUDIO_MODELS, make_audio_model, sound
@@ -230,6 +237,10 @@ async def test_who_can_t_hear_or_see_says_so(hearing: TorchProvider, tmp_path: P
         error = await refused(deaf, ASKS["one"].message)
         assert (error.code, error.param) == ("unsupported_content", "messages[0].content[1]")
         assert "takes text alone; leave the audio out" in error.message
+        paper = DocumentContent("data:application/pdf;base64,JVBERi0xLjc=", "a.pdf")
+        error = await refused(deaf, UserMessage((TextContent("Read"), paper)))
+        assert (error.code, error.param) == ("unsupported_content", "messages[0].content[1]")
+        assert "takes text alone; leave the document out" in error.message
     finally:
         await deaf.stop()
 

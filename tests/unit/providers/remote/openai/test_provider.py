@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -179,6 +179,57 @@ async def test_mistral_gets_ids_of_its_own_form() -> None:
         async with provider_for(vendor, "remote::openai", api_key="x") as provider:
             await provider.relay(asking(messages=messages), THEIRS)
         assert json.loads(vendor.asked[-1][1])["messages"] == messages
+
+
+PDF = "data:application/pdf;base64,JVBERi0xLjc="
+
+
+async def sent(provider: RemoteOpenAIProvider, vendor: Vendor, file: dict[str, Any]) -> Any:
+    """The last message of what the vendor is asked for a translated chat with this file."""
+    content = [{"type": "text", "text": "Sum it up."}, {"type": "file", "file": file}]
+    body = {"messages": [{"role": "user", "content": content}]}
+    request = chat.parse_request(body, "theirs").request
+    with suppress(APIError):  # The vendor replies to chats alone.
+        async with aclosing(provider.chat_completion(request)) as said:
+            async for _ in said:
+                pass
+    asked = json.loads(vendor.asked[-1][1])
+    return asked["messages" if "messages" in asked else "input"][-1]["content"]
+
+
+async def test_mistral_gets_files_in_its_own_part() -> None:
+    part = {"type": "document_url", "document_url": PDF, "document_name": "a.pdf"}
+    file = {"file_data": PDF, "filename": "a.pdf"}
+    odd: list[Any] = [
+        {"role": "user", "content": [{"type": "file", "file": {"file_id": "1"}}, "x"]},
+        {"role": "user", "content": 5},
+    ]
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(vendor, "remote::mistral", api_key="x") as provider:
+            assert (await sent(provider, vendor, file))[-1] == part
+            said = {"role": "user", "content": [{"type": "file", "file": file}]}
+            await provider.relay(asking(messages=[said, *odd]), THEIRS)
+            asked = json.loads(vendor.asked[-1][1])["messages"]
+            assert asked == [{"role": "user", "content": [part]}, *odd]
+        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
+            assert (await sent(provider, vendor, file))[-1] == {"type": "file", "file": file}
+
+
+async def test_an_address_of_a_document_goes_where_it_is_fetched() -> None:
+    file = {"file_id": "https://example.com/a.pdf"}
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
+            part = {"type": "input_file", "file_url": "https://example.com/a.pdf"}
+            assert (await sent(provider, vendor, file))[-1] == part
+        async with provider_for(vendor, "remote::groq", api_key="x") as provider:
+            content = [{"type": "file", "file": file}]
+            body = {"messages": [{"role": "user", "content": content}]}
+            with pytest.raises(APIError, match="takes bytes alone") as caught:
+                async with aclosing(
+                    provider.chat_completion(chat.parse_request(body, "theirs").request)
+                ) as said:
+                    await anext(said)
+            assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
 
 
 def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:

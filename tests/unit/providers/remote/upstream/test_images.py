@@ -14,6 +14,7 @@ from llama_compat.errors import APIError
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.types import (
     CompletionMessage,
+    DocumentContent,
     ImageContent,
     TextContent,
     ToolCall,
@@ -26,6 +27,7 @@ from providers.remote.upstream.images import ImageDownloader, ImageLimits
 from providers.remote.upstream.public_web import MAX_REDIRECTS, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+PAPER = b"%PDF-1.7"
 
 
 @pytest.fixture
@@ -34,6 +36,9 @@ async def server() -> AsyncIterator[str]:
 
     async def image(request: web.Request) -> web.Response:
         return web.Response(body=PNG, content_type="image/png")
+
+    async def paper(request: web.Request) -> web.Response:
+        return web.Response(body=PAPER, content_type="application/pdf")
 
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "image/png"})
@@ -59,6 +64,7 @@ async def server() -> AsyncIterator[str]:
     application = web.Application()
     handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
         "/image": image,
+        "/paper": paper,
         "/endless": endless,
         "/page": page,
         "/stuck": stuck,
@@ -114,6 +120,40 @@ async def test_fetches_each_image_once(server: str) -> None:
         UserMessage((TextContent("Look:"), ImageContent(fetched, "high"), ImageContent(inline))),
         ToolResponseMessage("call", (ImageContent(fetched),)),
     )
+
+
+async def test_documents_are_fetched_for_who_takes_them(server: str) -> None:
+    paper = DocumentContent(f"{server}/paper", "a.pdf")
+    messages = (UserMessage((ImageContent(f"{server}/image"), paper)),)
+    async with ImageDownloader(limits(max_count=2)) as downloader:
+        ((_, fetched),) = (
+            each.content for each in await downloader.inline(messages, documents=True)
+        )
+        ((image, left),) = (each.content for each in await downloader.inline(messages))
+    url = f"data:application/pdf;base64,{base64.b64encode(PAPER).decode()}"
+    assert fetched == DocumentContent(url, "a.pdf")
+    assert isinstance(image, ImageContent)
+    assert image.url.startswith("data:image/png")
+    assert left == paper
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "why"),
+    [
+        ("/image", {}, "no PDF"),
+        ("/paper", {"max_bytes": 3}, "larger than 3 bytes"),
+        ("/paper", {"allow_private_addresses": False}, "not on the public internet"),
+    ],
+)
+async def test_refuses_what_is_no_small_public_document(
+    server: str, path: str, settings: dict[str, object], why: str
+) -> None:
+    messages = (UserMessage("Hello"), UserMessage((DocumentContent(server + path),)))
+    async with ImageDownloader(limits(**settings)) as downloader:
+        with pytest.raises(APIError, match=why) as refused:
+            await downloader.inline(messages, documents=True)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_document_url")
+    assert refused.value.param == "messages[1].content"
 
 
 @pytest.mark.parametrize(
