@@ -117,6 +117,7 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
+        takes_speakers: whether it takes a `name` in messages of others than tools.
         marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
@@ -144,6 +145,7 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
+    takes_speakers: bool = True
     marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -304,6 +306,9 @@ VENDORS: dict[str, Vendor] = {
         # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
+        # 422 `extra_forbidden` at `messages.0.user.name` (nomtek/mistralai_client_dart#44); of the
+        # messages of mistralai 3.7.0 those of tools alone have one (2026-11-28).
+        takes_speakers=False,
         marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,

@@ -28,6 +28,7 @@ from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.errors import APIError, StaleConnection
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.types import StreamStart
 from llama_compat.wire import sse
 from providers import registry
 from providers.base import ProviderStartError
@@ -176,6 +177,29 @@ async def test_mistral_gets_ids_of_its_own_form() -> None:
             assert called["tool_calls"][0]["id"] == answered["tool_call_id"]
             assert re.fullmatch("[a-zA-Z0-9]{9}", answered["tool_call_id"])
         assert len(vendor.asked) == 2
+        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
+            await provider.relay(asking(messages=messages), THEIRS)
+        assert json.loads(vendor.asked[-1][1])["messages"] == messages
+
+
+async def test_mistral_gets_no_names_of_speakers_and_that_is_said() -> None:
+    messages = [{**SAID[0], "name": "ann"}]
+    request = chat.parse_request({"messages": messages}, "theirs").request
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(vendor, "remote::mistral", api_key="x") as provider:
+            reply = await provider.relay(asking(messages=messages), THEIRS)
+            assert reply.dropped == ("messages.name",)
+            async with aclosing(provider.chat_completion(request)) as said:
+                [start] = [event async for event in said if isinstance(event, StreamStart)]
+            assert start.dropped == ("messages.name",)
+            reply = await provider.relay(asking(messages=SAID), THEIRS)
+            assert reply.dropped == ()
+        assert [json.loads(body)["messages"] for _, body in vendor.asked] == [SAID] * 3
+        settings = {"api_key": "x", "unsupported": "refuse"}
+        async with provider_for(vendor, "remote::mistral", **settings) as provider:
+            with pytest.raises(APIError) as refused:
+                await provider.relay(asking(messages=messages), THEIRS)
+            assert refused.value.param == "messages.name"
         async with provider_for(vendor, "remote::openai", api_key="x") as provider:
             await provider.relay(asking(messages=messages), THEIRS)
         assert json.loads(vendor.asked[-1][1])["messages"] == messages
