@@ -78,6 +78,10 @@ class FactsSettings(TemplateSettings):
     web_search: bool | None = None
     """Whether its vendor searches the web for it, where that has a search."""
 
+    prefill: bool | None = None
+    """Whether it goes on with what it is taken to have said last, where nobody has said anything
+    since: otherwise the user's turn comes after that, and asks it to."""
+
     instructions: Instructions | None = None
     """The only role in which it takes instructions."""
 

@@ -17,7 +17,7 @@ The first two are named in the reply's header `x-llama-compat-adapted`, the thir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field, structs
@@ -26,10 +26,13 @@ from llama_compat.catalog.facts import EFFORTS, Facts
 from llama_compat.fitting.forced_reply import as_forced_call
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionMessage,
     CompletionRequest,
     Message,
     SystemMessage,
     ThinkingForm,
+    UserMessage,
+    content_text,
 )
 
 SAMPLING = frozenset({"temperature", "top_p", "top_k"})
@@ -121,6 +124,7 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
         facts.structured_output is False or None,
         facts.json_object is False or None,
         facts.web_search is False or None,
+        facts.prefill is False or None,
     )
     if not refused and not any(each is not None for each in matters):
         return None
@@ -298,12 +302,49 @@ def fit_request(
     if fit.facts.forced_tools is False and choice is not None and choice.mode == "required":
         why = "the model can't be made to call a tool"
         fitted.refused[_path(asked, "tool_choice")] = why
-    role = fit.facts.instructions
-    if role is not None and adapt:
-        messages = _with_role(request.messages, role)
-        if messages is not None:
-            fitted.changes["messages"] = messages
-            fitted.adapted.append(f"messages.role={role}")
+    if adapt:
+        _fit_messages(fit.facts, request.messages, fitted)
+
+
+def _fit_messages(facts: Facts, messages: Sequence[Message], fitted: Fitted) -> None:
+    role = facts.instructions
+    if role is not None and (with_role := _with_role(messages, role)) is not None:
+        fitted.changes["messages"] = messages = with_role
+        fitted.adapted.append(f"messages.role={role}")
+    if facts.prefill is False and ends_with_reply(map(_turn, messages)):
+        fitted.changes["messages"] = (*messages, UserMessage(GO_ON))
+        fitted.adapted.append(PREFILL)
+
+
+GO_ON = "Go on from where you stopped, without saying any of it again."
+"""What the user says to a model that does not go on with what it has said by itself."""
+
+PREFILL = "messages.prefill=user"
+"""What that is called where it is said what was mapped."""
+
+
+def ends_with_reply(turns: Iterable[tuple[str, bool]]) -> bool:
+    """Whether the model is to go on with what it has said last: nobody has answered it since.
+
+    Args:
+        turns: the role of each message, and whether it says anything.
+    """
+    roles = [role for role, speaks in turns if speaks and role not in INSTRUCTIONS]
+    return bool(roles) and roles[-1] == "assistant"
+
+
+INSTRUCTIONS = ("system", "developer")
+"""The roles of instructions, which are nobody's turn."""
+
+
+def _turn(message: Message) -> tuple[str, bool]:
+    match message:
+        case SystemMessage(role=role):
+            return role, True
+        case CompletionMessage():
+            # A call waits for its answer, which is another matter.
+            return "assistant", bool(content_text(message.content).strip())
+    return "user", True
 
 
 def _path(asked: Mapping[str, str], name: str) -> str:

@@ -30,6 +30,7 @@ class Claude:
         most: of `max_tokens`.
         instructed: whether a message of the role `system` may follow a user's turn.
         either: whether it takes a temperature or a top_p, but not both.
+        prefilled: whether it goes on with what it is taken to have said last.
     """
 
     samples: bool = False
@@ -40,6 +41,7 @@ class Claude:
     most: int = 128_000
     instructed: bool = True
     either: bool = False
+    prefilled: bool = False
 
 
 CLAUDE: Mapping[str, Claude] = {
@@ -50,6 +52,7 @@ CLAUDE: Mapping[str, Claude] = {
         schemas=False,
         most=4096,
         instructed=False,
+        prefilled=True,
     ),
     "claude-haiku-4-5": Claude(
         samples=True,
@@ -58,6 +61,7 @@ CLAUDE: Mapping[str, Claude] = {
         most=64_000,
         instructed=False,
         either=True,
+        prefilled=True,
     ),
     "claude-opus-4-7": Claude(thinking=frozenset({"adaptive"}), instructed=False),
     "claude-opus-5": Claude(),
@@ -99,6 +103,9 @@ def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
     if body["max_tokens"] > model.most:
         yield f"max_tokens: {body['max_tokens']} > {model.most}, which is the maximum allowed"
     roles = [message["role"] for message in body["messages"]]
+    if roles[-1] == "assistant" and not model.prefilled:
+        # strands-agents/sdk-python#1694 (2026-11-28)
+        yield "This model does not support assistant message prefill."
     for before, role in zip([None, *roles], roles, strict=False):
         # https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
         if role == "system" and not model.instructed:

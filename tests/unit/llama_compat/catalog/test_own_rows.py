@@ -37,6 +37,12 @@ CASES: list[tuple[str, str, str, Any]] = [
     ("anthropic", "claude-lyric-5-7", "sampling", "default"),  # what is still to come
     ("anthropic", "claude-3-5-haiku-latest", "sampling", "any"),
     ("anthropic", "claude-haiku-4-5-20251001", "sampling", "one"),
+    ("anthropic", "claude-opus-4-6", "prefill", False),
+    ("anthropic", "claude-sonnet-5-5", "prefill", False),
+    ("anthropic", "claude-sonnet-4-5", "prefill", None),
+    ("anthropic", "claude-3-5-haiku-latest", "prefill", None),
+    ("amazon-bedrock", "us.anthropic.claude-opus-4-6-v1", "prefill", False),
+    ("google-vertex", "claude-opus-4-7@default", "prefill", False),
     ("anthropic", "claude-opus-5-5", "context", 1_000_000),
     ("anthropic", "claude-opus-4-8", "thinking_off", "omitted"),
     ("anthropic", "claude-opus-5", "thinking_off", None),

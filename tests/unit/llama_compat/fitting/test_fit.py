@@ -6,6 +6,7 @@ import pytest
 
 from llama_compat.catalog.facts import EFFORTS, Facts
 from llama_compat.fitting.fit import (
+    GO_ON,
     Fit,
     Fitted,
     fit_members,
@@ -18,15 +19,20 @@ from llama_compat.fitting.fit import (
 )
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionMessage,
+    Message,
     ResponseFormat,
     SamplingParams,
     SystemMessage,
     ThinkingForm,
+    ToolCall,
     ToolChoice,
     ToolDefinition,
+    ToolResponseMessage,
     UserMessage,
 )
 
+CALL = ToolCall("c", "f", {}, "{}")
 SCHEMA = ResponseFormat("json_schema", "place", {"type": "object"})
 
 
@@ -282,6 +288,39 @@ def test_instructions_get_the_role_that_the_model_takes() -> None:
 
 
 # What is known beforehand ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_on"),
+    [
+        ([CompletionMessage.of("It is")], True),
+        ([CompletionMessage.of("It is"), SystemMessage("Be brief.")], True),
+        ([CompletionMessage.of(" ")], False),
+        ([CompletionMessage.of("", [CALL]), ToolResponseMessage("c", "1")], False),
+        ([CompletionMessage.of("It is"), UserMessage("What?")], False),
+    ],
+)
+@pytest.mark.parametrize(
+    "known", [{"prefill": False}, {"prefill": False, "instructions": "system"}]
+)
+def test_a_model_that_does_not_go_on_by_itself_is_asked_to(
+    said: list[Message], goes_on: bool, known: dict[str, Any]
+) -> None:
+    messages = (SystemMessage("x", "developer"), UserMessage("hi"), *said)
+    found = changed(fit(**known), ChatCompletionRequest("m", messages))
+    told = found.changes.get("messages", messages)
+    assert (told[-1] == UserMessage(GO_ON)) is goes_on
+    assert ("messages.prefill=user" in found.adapted) is goes_on
+    assert len(told) == len(messages) + goes_on
+    assert told[0].role == known.get("instructions", "developer")
+
+
+def test_prefill_is_left_alone_elsewhere() -> None:
+    asked = ChatCompletionRequest("m", (UserMessage("hi"), CompletionMessage.of("It is")))
+    assert fit_of(Facts(prefill=True)) is None
+    left = Fitted()
+    fit_request(fit(prefill=False), asked, {}, left, adapt=False)
+    assert (left.changes, left.refused) == ({}, {})
 
 
 def test_what_a_model_lacks() -> None:
