@@ -75,6 +75,10 @@ class FactsSettings(TemplateSettings):
     json_object: bool | None = None
     """Whether its text can be held to any JSON object."""
 
+    json_beside_tools: bool | None = None
+    """Whether its text can be held to either where it has tools, too; otherwise its reply comes as
+    the arguments of a call."""
+
     web_search: bool | None = None
     """Whether its vendor searches the web for it, where that has a search."""
 

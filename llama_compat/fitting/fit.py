@@ -23,7 +23,6 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from llama_compat.catalog.facts import EFFORTS, Facts
-from llama_compat.fitting.forced_reply import as_forced_call
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
@@ -123,6 +122,7 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
         facts.forced_tools is False or None,
         facts.structured_output is False or None,
         facts.json_object is False or None,
+        facts.json_beside_tools is False or None,
         facts.web_search is False or None,
         facts.prefill is False or None,
     )
@@ -139,7 +139,8 @@ class Fitted(Struct):
         dropped: paths of wishes that were left out.
         refused: paths of what can't be honoured, and why.
         changes: what is different in the request's vocabulary.
-        reply_tool: whether the arguments of a call are the reply.
+        reply_tool: whether the reply is to come as the arguments of a call
+            (`llama_compat.fitting.forced_reply.reply_by_call`).
     """
 
     adapted: list[str] = field(default_factory=list)
@@ -370,20 +371,17 @@ def _fit_format(
     wanted, facts = request.response_format, fit.facts
     if wanted is None or wanted.type == "text":
         return
-    if wanted.type == "json_object":
-        if facts.json_object is False:
-            fitted.refused[path] = (
-                "the model can't be held to any JSON object, but to a 'json_schema'"
-            )
+    if wanted.type == "json_object" and facts.json_object is False:
+        fitted.refused[path] = "the model can't be held to any JSON object, but to a 'json_schema'"
         return
-    if facts.structured_output is not False:
+    beside = facts.json_beside_tools is False and bool(request.tools or request.hosted)
+    if not beside and (wanted.type == "json_object" or facts.structured_output is not False):
         return
     can_be_forced = facts.tools is not False and facts.forced_tools is not False
-    if not adapt or request.tools or not can_be_forced:
-        why = "besides tools it can't be forced to" if request.tools else "it can't be forced to"
-        fitted.refused[path] = f"the model can't be held to a schema, and {why}"
+    if not adapt or not can_be_forced:
+        what = "JSON beside tools" if beside else "a schema"
+        fitted.refused[path] = f"the model can't be held to {what}, and it can't be forced to"
         return
-    fitted.changes |= as_forced_call(wanted)
     fitted.reply_tool = True
     fitted.adapted.append(f"{path}=tool")
 

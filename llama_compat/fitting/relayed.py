@@ -28,6 +28,8 @@ from llama_compat.types import ThinkingForm
 from llama_compat.wire.json_depth import too_deep
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 
+_JSON = frozenset({"json_schema", "json_object"})
+
 
 class FittedFields(Struct, frozen=True):
     """The members to relay.
@@ -54,7 +56,10 @@ def fit_fields(fit: Fit, call: Call) -> FittedFields | None:
         return FittedFields(call.fields)
     body: dict[str, Any] = {name: from_raw(raw) for name, raw in call.fields.items()}
     asked = operation.parameters(body)
-    if fit.facts.structured_output is False and "json_schema" in features(body, asked):
+    wanted = features(body, asked)
+    if fit.facts.structured_output is False and "json_schema" in wanted:
+        return None
+    if fit.facts.json_beside_tools is False and "tools" in wanted and wanted & _JSON:
         return None
     fitted = fit_members(fit, body, asked, lenient=True, effort=operation.effort)
     touched = {_member(entry, body) for entry in (*fitted.adapted, *fitted.dropped)}

@@ -215,6 +215,10 @@ def _gemini(model: str, body: dict[str, Any]) -> Iterator[str]:
         yield f"Thinking level {thinking['thinkingLevel']} is not supported for this model."
     if "thinkingBudget" in thinking and LEVELS[model]:
         yield "Thinking budget is not supported for this model."
+    is_json = config.get("responseMimeType") == "application/json"
+    if is_json and body.get("tools") and model.startswith("gemini-2"):
+        # googleapis/python-genai#867 (2026-11-28)
+        yield "Function calling with a response mime type: 'application/json' is unsupported"
     if config.get("maxOutputTokens", 0) > 65_536:
         yield "maxOutputTokens out of range"
     for content in reversed(body["contents"]):
@@ -242,7 +246,11 @@ class StrictModels(StrictVendors):
         for complaint in _gemini(model, body):
             error = {"code": 400, "message": complaint, "status": "INVALID_ARGUMENT"}
             return web.json_response({"error": error}, status=400)
-        parts = [{"text": "Sunny."}]
+        parts: list[dict[str, Any]] = [{"text": "Sunny."}]
+        calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+        if calling.get("mode") == "ANY":
+            name = body["tools"][0]["functionDeclarations"][-1]["name"]
+            parts = [{"functionCall": {"name": name, "args": {"city": "Bern"}}}]
         candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
         return web.json_response({"candidates": [candidate], "usageMetadata": {}})
 

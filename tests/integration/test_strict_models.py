@@ -339,6 +339,20 @@ def test_gemini_thinks_as_much_as_it_can(server: ServerProcess, model: str, effo
     assert said == "Sunny."
 
 
+@STREAMED
+@pytest.mark.parametrize("model", LEVELS)
+@pytest.mark.parametrize("form", [SCHEMA, {"type": "json_object"}], ids=["schema", "object"])
+def test_gemini_is_held_to_json_beside_tools(
+    server: ServerProcess, model: str, form: Any, stream: bool
+) -> None:
+    said, headers = ask(server, model, stream, response_format=form, tools=[TOOL])
+    if LEVELS[model]:
+        assert (said, headers.get("x-llama-compat-adapted")) == ("Sunny.", None)
+        return
+    assert json.loads(said) == {"city": "Bern"}
+    assert headers["x-llama-compat-adapted"] == "response_format=tool"
+
+
 # Tools that a vendor runs itself ------------------------------------------------------------------
 
 LOOK: Any = {"name": "look", "description": "Look.", "parameters": {"type": "object"}}

@@ -216,3 +216,21 @@ def test_a_model_that_does_not_go_on_by_itself_is_asked_to(
     assert told[:2] == [*HI, last]
     assert told[2:] == ([{"role": "user", "content": GO_ON}] if goes_on else [])
     assert found.adapted == (("messages.prefill=user",) if goes_on else ())
+
+
+FUNCTION: Any = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_relayed"),
+    [
+        ({"response_format": {"type": "json_object"}, "tools": [FUNCTION]}, False),
+        ({"response_format": {"type": "json_object"}}, True),
+        ({"tools": [FUNCTION]}, True),
+    ],
+)
+def test_json_beside_tools_is_translated_where_a_model_has_none(
+    asked: dict[str, Any], is_relayed: bool
+) -> None:
+    found = fitted({"messages": HI, **asked}, json_beside_tools=False)
+    assert (found is not None) is is_relayed
