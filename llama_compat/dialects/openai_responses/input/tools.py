@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,10 +20,8 @@ from llama_compat.hosted.asked import unread_settings
 from llama_compat.hosted.mcp import without_secrets
 from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.tools.custom_tools import custom_tool
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import ToolChoice, ToolDefinition
-
-MAX_NAME = 64
-"""As long may a function's name be with OpenAI and most others."""
 
 _FUNCTION_MEMBERS = frozenset(
     {
@@ -109,12 +106,8 @@ class Toolbox:
 
 
 def model_name(name: str, namespace: str | None) -> str:
-    """What the model calls the tool `name`: one that is too long for it gets a short form."""
-    flat = name if namespace is None else f"{namespace}__{name}"
-    if namespace is None or len(flat) <= MAX_NAME:
-        return flat
-    digest = hashlib.sha256(flat.encode()).hexdigest()[:8]
-    return f"{flat[: MAX_NAME - 9]}_{digest}"
+    """What the model calls the tool `name`: in a namespace, a name that most vendors take."""
+    return name if namespace is None else OPENAI_NAMES.fitted(f"{namespace}__{name}")
 
 
 def parse_tools(value: Any, path: str = "tools") -> list[Tool]:
