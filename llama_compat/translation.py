@@ -38,7 +38,7 @@ from llama_compat.exchange import (
 from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.choices import choices_of
 from llama_compat.fitting.fit import Fitted
-from llama_compat.fitting.forced_reply import as_text
+from llama_compat.fitting.forced_reply import reply_by_call
 from llama_compat.fitting.honoured import (
     GenerationRequest,
     VocabularyProvider,
@@ -144,9 +144,10 @@ class _Turns:
     def _turn(self, request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
         call, guard = self._call, self._call.guard
-        stream = self._generate(request)
-        if self._fitted.reply_tool:
-            stream = as_text(stream)
+        if self._fitted.reply_tool and isinstance(request, ChatCompletionRequest):
+            stream = reply_by_call(request, self._generate)
+        else:
+            stream = self._generate(request)
         if getattr(request, "parallel_tool_calls", None) is False:
             stream = _first_call_only(stream)
         if call.recollection is not None and isinstance(request, ChatCompletionRequest):

@@ -67,7 +67,10 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         forced_tools: whether it can be made to call one.
         structured_output: whether its text can be held to a JSON Schema.
         json_object: whether it can be held to any JSON object.
+        json_beside_tools: whether it can be held to either where it has tools, too.
         web_search: whether its vendor searches the web for it, where that has a search.
+        prefill: whether it goes on with what it is taken to have said last, where nobody has said
+            anything since.
         instructions: the role in which instructions are given; None for whichever.
         released, shutdown: dates.
         successor: what its vendor names in its place.
@@ -92,7 +95,9 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     forced_tools: bool | None = None
     structured_output: bool | None = None
     json_object: bool | None = None
+    json_beside_tools: bool | None = None
     web_search: bool | None = None
+    prefill: bool | None = None
     instructions: Instructions | None = None
     released: date | None = None
     shutdown: date | None = None

@@ -75,8 +75,16 @@ class FactsSettings(TemplateSettings):
     json_object: bool | None = None
     """Whether its text can be held to any JSON object."""
 
+    json_beside_tools: bool | None = None
+    """Whether its text can be held to either where it has tools, too; otherwise its reply comes as
+    the arguments of a call."""
+
     web_search: bool | None = None
     """Whether its vendor searches the web for it, where that has a search."""
+
+    prefill: bool | None = None
+    """Whether it goes on with what it is taken to have said last, where nobody has said anything
+    since: otherwise the user's turn comes after that, and asks it to."""
 
     instructions: Instructions | None = None
     """The only role in which it takes instructions."""

@@ -17,19 +17,21 @@ The first two are named in the reply's header `x-llama-compat-adapted`, the thir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field, structs
 
 from llama_compat.catalog.facts import EFFORTS, Facts
-from llama_compat.fitting.forced_reply import as_forced_call
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionMessage,
     CompletionRequest,
     Message,
     SystemMessage,
     ThinkingForm,
+    UserMessage,
+    content_text,
 )
 
 SAMPLING = frozenset({"temperature", "top_p", "top_k"})
@@ -120,7 +122,9 @@ def fit_of(facts: Facts, *, adapts_relayed: bool = False) -> Fit | None:
         facts.forced_tools is False or None,
         facts.structured_output is False or None,
         facts.json_object is False or None,
+        facts.json_beside_tools is False or None,
         facts.web_search is False or None,
+        facts.prefill is False or None,
     )
     if not refused and not any(each is not None for each in matters):
         return None
@@ -135,7 +139,8 @@ class Fitted(Struct):
         dropped: paths of wishes that were left out.
         refused: paths of what can't be honoured, and why.
         changes: what is different in the request's vocabulary.
-        reply_tool: whether the arguments of a call are the reply.
+        reply_tool: whether the reply is to come as the arguments of a call
+            (`llama_compat.fitting.forced_reply.reply_by_call`).
     """
 
     adapted: list[str] = field(default_factory=list)
@@ -298,12 +303,49 @@ def fit_request(
     if fit.facts.forced_tools is False and choice is not None and choice.mode == "required":
         why = "the model can't be made to call a tool"
         fitted.refused[_path(asked, "tool_choice")] = why
-    role = fit.facts.instructions
-    if role is not None and adapt:
-        messages = _with_role(request.messages, role)
-        if messages is not None:
-            fitted.changes["messages"] = messages
-            fitted.adapted.append(f"messages.role={role}")
+    if adapt:
+        _fit_messages(fit.facts, request.messages, fitted)
+
+
+def _fit_messages(facts: Facts, messages: Sequence[Message], fitted: Fitted) -> None:
+    role = facts.instructions
+    if role is not None and (with_role := _with_role(messages, role)) is not None:
+        fitted.changes["messages"] = messages = with_role
+        fitted.adapted.append(f"messages.role={role}")
+    if facts.prefill is False and ends_with_reply(map(_turn, messages)):
+        fitted.changes["messages"] = (*messages, UserMessage(GO_ON))
+        fitted.adapted.append(PREFILL)
+
+
+GO_ON = "Go on from where you stopped, without saying any of it again."
+"""What the user says to a model that does not go on with what it has said by itself."""
+
+PREFILL = "messages.prefill=user"
+"""What that is called where it is said what was mapped."""
+
+
+def ends_with_reply(turns: Iterable[tuple[str, bool]]) -> bool:
+    """Whether the model is to go on with what it has said last: nobody has answered it since.
+
+    Args:
+        turns: the role of each message, and whether it says anything.
+    """
+    roles = [role for role, speaks in turns if speaks and role not in INSTRUCTIONS]
+    return bool(roles) and roles[-1] == "assistant"
+
+
+INSTRUCTIONS = ("system", "developer")
+"""The roles of instructions, which are nobody's turn."""
+
+
+def _turn(message: Message) -> tuple[str, bool]:
+    match message:
+        case SystemMessage(role=role):
+            return role, True
+        case CompletionMessage():
+            # A call waits for its answer, which is another matter.
+            return "assistant", bool(content_text(message.content).strip())
+    return "user", True
 
 
 def _path(asked: Mapping[str, str], name: str) -> str:
@@ -329,20 +371,17 @@ def _fit_format(
     wanted, facts = request.response_format, fit.facts
     if wanted is None or wanted.type == "text":
         return
-    if wanted.type == "json_object":
-        if facts.json_object is False:
-            fitted.refused[path] = (
-                "the model can't be held to any JSON object, but to a 'json_schema'"
-            )
+    if wanted.type == "json_object" and facts.json_object is False:
+        fitted.refused[path] = "the model can't be held to any JSON object, but to a 'json_schema'"
         return
-    if facts.structured_output is not False:
+    beside = facts.json_beside_tools is False and bool(request.tools or request.hosted)
+    if not beside and (wanted.type == "json_object" or facts.structured_output is not False):
         return
     can_be_forced = facts.tools is not False and facts.forced_tools is not False
-    if not adapt or request.tools or not can_be_forced:
-        why = "besides tools it can't be forced to" if request.tools else "it can't be forced to"
-        fitted.refused[path] = f"the model can't be held to a schema, and {why}"
+    if not adapt or not can_be_forced:
+        what = "JSON beside tools" if beside else "a schema"
+        fitted.refused[path] = f"the model can't be held to {what}, and it can't be forced to"
         return
-    fitted.changes |= as_forced_call(wanted)
     fitted.reply_tool = True
     fitted.adapted.append(f"{path}=tool")
 

@@ -2,7 +2,8 @@
 
 A model that can't be held to a JSON Schema can be made to call a tool whose parameters are that
 schema (`llama_compat.fitting.fit`), and one whose API has no `json_object` a tool that takes any;
-what it calls it with is the reply.
+what it calls it with is the reply. Where it has other tools, it is made to call any of them all, so
+that it says what it says in that form and calls the others before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.fan_out import Events
+from llama_compat.hosted.vocabulary import free_name
 from llama_compat.types import (
     ChatCompletionRequest,
     ResponseFormat,
@@ -32,15 +34,40 @@ REPLY_TOOL = "reply"
 """The tool whose arguments are the reply, where a model can't be held to a schema otherwise."""
 
 
-def as_forced_call(wanted: ResponseFormat) -> dict[str, Any]:
+def reply_by_call(
+    request: ChatCompletionRequest, say: Callable[[ChatCompletionRequest], Events]
+) -> Events:
+    """What `say` gives for `request`, whose reply comes as the arguments of a call where it is to
+    be JSON. A call that the request demands comes first: the reply waits for what that gives."""
+    wanted, choice = request.response_format, request.tool_choice or ToolChoice()
+    if wanted is None or wanted.type == "text":
+        return say(request)
+    if not request.tools:
+        return as_text(say(structs.replace(request, **_as_forced_call(wanted))))
+    if choice.mode == "required":
+        return say(structs.replace(request, response_format=None))
+    name = free_name(REPLY_TOOL, {tool.tool_name for tool in request.tools})
+    asked = structs.replace(
+        request,
+        tools=(*request.tools, _reply_tool(wanted, name)),
+        tool_choice=ToolChoice("required", name if choice.mode == "none" else None),
+        response_format=None,
+    )
+    return _as_text_or_calls(say(asked), name)
+
+
+def _as_forced_call(wanted: ResponseFormat) -> dict[str, Any]:
     """What is different in a `ChatCompletionRequest` without tools whose reply, of the form
     `wanted`, is to come as the arguments of a call: `as_text` makes a reply of that again."""
-    schema = wanted.schema or {"type": "object"}
     return {
-        "tools": (ToolDefinition(REPLY_TOOL, "Give the reply with this.", schema),),
+        "tools": (_reply_tool(wanted, REPLY_TOOL),),
         "tool_choice": ToolChoice("required", REPLY_TOOL),
         "response_format": None,
     }
+
+
+def _reply_tool(wanted: ResponseFormat, name: str) -> ToolDefinition:
+    return ToolDefinition(name, "Give the reply with this.", wanted.schema or {"type": "object"})
 
 
 def with_json_call(request: ChatCompletionRequest) -> ChatCompletionRequest:
@@ -49,7 +76,7 @@ def with_json_call(request: ChatCompletionRequest) -> ChatCompletionRequest:
     wanted = request.response_format
     if wanted is None or wanted.type != "json_object":
         return request
-    return structs.replace(request, **as_forced_call(wanted))
+    return structs.replace(request, **_as_forced_call(wanted))
 
 
 def json_by_call(
@@ -129,3 +156,56 @@ async def as_text(events: Events) -> Events:
             if text:
                 given = True
                 yield structs.replace(event, delta=TextDelta(text), part=part)
+
+
+async def _as_text_or_calls(events: Events, tool: str) -> Events:
+    """`events`, in which the arguments of the tool's call are text where it is the first call.
+
+    Where another is, the model does not know yet what that gives: calls of the tool are left out.
+    What it says besides is told as far as it calls no tool, or others.
+    """
+    beside: list[StreamEvent] = []
+    async with aclosing(events) as stream:
+        async for event in stream:
+            delta = event.delta if isinstance(event, StreamProgress) else None
+            if isinstance(delta, TextDelta):
+                beside.append(event)
+                continue
+            if not isinstance(delta, ToolCallDelta):
+                for each in beside if isinstance(event, StreamComplete) else ():
+                    yield each
+                yield event
+                continue
+            is_reply = _tool_name(delta) == tool
+            for each in () if is_reply else beside:
+                yield each
+            rest = _and_then(event, stream)
+            async with aclosing(as_text(rest) if is_reply else _without(rest, tool)) as said:
+                async for each in said:
+                    yield each
+
+
+async def _and_then(event: StreamEvent, events: Events) -> Events:
+    yield event
+    async for each in events:
+        yield each
+
+
+async def _without(events: Events, tool: str) -> Events:
+    """`events` without the tool's calls."""
+    left_out: set[int] = set()
+    async with aclosing(events) as stream:
+        async for event in stream:
+            delta = event.delta if isinstance(event, StreamProgress) else None
+            if not isinstance(delta, ToolCallDelta):
+                yield event
+                continue
+            if _tool_name(delta) == tool:
+                left_out.add(delta.index)
+            if delta.index not in left_out:
+                index = delta.index - sum(each < delta.index for each in left_out)
+                yield structs.replace(event, delta=structs.replace(delta, index=index))
+
+
+def _tool_name(delta: ToolCallDelta) -> str:
+    return delta.tool_name if delta.tool_call is None else delta.tool_call.tool_name

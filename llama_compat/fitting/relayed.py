@@ -13,8 +13,12 @@ from msgspec import Raw, Struct
 from llama_compat.dialects.base import Operation
 from llama_compat.exchange import Call
 from llama_compat.fitting.fit import (
+    GO_ON,
+    INSTRUCTIONS,
+    PREFILL,
     Fit,
     Fitted,
+    ends_with_reply,
     features,
     fit_members,
     member_at,
@@ -24,7 +28,7 @@ from llama_compat.types import ThinkingForm
 from llama_compat.wire.json_depth import too_deep
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
 
-_INSTRUCTIONS = ("system", "developer")
+_JSON = frozenset({"json_schema", "json_object"})
 
 
 class FittedFields(Struct, frozen=True):
@@ -52,7 +56,10 @@ def fit_fields(fit: Fit, call: Call) -> FittedFields | None:
         return FittedFields(call.fields)
     body: dict[str, Any] = {name: from_raw(raw) for name, raw in call.fields.items()}
     asked = operation.parameters(body)
-    if fit.facts.structured_output is False and "json_schema" in features(body, asked):
+    wanted = features(body, asked)
+    if fit.facts.structured_output is False and "json_schema" in wanted:
+        return None
+    if fit.facts.json_beside_tools is False and "tools" in wanted and wanted & _JSON:
         return None
     fitted = fit_members(fit, body, asked, lenient=True, effort=operation.effort)
     touched = {_member(entry, body) for entry in (*fitted.adapted, *fitted.dropped)}
@@ -61,6 +68,7 @@ def fit_fields(fit: Fit, call: Call) -> FittedFields | None:
     if operation.name == "chat":
         touched |= _fit_names(fit, body, fitted)
         touched |= _fit_roles(fit, body, fitted)
+        touched |= _fit_prefill(fit, body, fitted)
     fields: JSONFields = {}
     for name, raw in call.fields.items():
         if name in body:
@@ -127,7 +135,7 @@ def _fit_roles(fit: Fit, body: dict[str, Any], fitted: Fitted) -> set[str]:
     others = [
         each
         for each in messages
-        if isinstance(each, dict) and each.get("role") in _INSTRUCTIONS and each["role"] != role
+        if isinstance(each, dict) and each.get("role") in INSTRUCTIONS and each["role"] != role
     ]
     for each in others:
         each["role"] = role
@@ -135,3 +143,20 @@ def _fit_roles(fit: Fit, body: dict[str, Any], fitted: Fitted) -> set[str]:
         return set()
     fitted.adapted.append(f"messages.role={role}")
     return {"messages"}
+
+
+def _fit_prefill(fit: Fit, body: dict[str, Any], fitted: Fitted) -> set[str]:
+    messages = body.get("messages")
+    if fit.facts.prefill is not False or not isinstance(messages, list):
+        return set()
+    if not ends_with_reply(_turn(each) for each in messages if isinstance(each, dict)):
+        return set()
+    messages.append({"role": "user", "content": GO_ON})
+    fitted.adapted.append(PREFILL)
+    return {"messages"}
+
+
+def _turn(message: Mapping[str, Any]) -> tuple[str, bool]:
+    role, content = message.get("role"), message.get("content")
+    says = bool(content.strip() if isinstance(content, str) else content)
+    return str(role), says or role != "assistant"

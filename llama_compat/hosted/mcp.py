@@ -15,8 +15,9 @@ from msgspec import structs
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.asked import parse_texts
-from llama_compat.hosted.vocabulary import MCPTool, server_tool_name
+from llama_compat.hosted.vocabulary import MCPTool
 from llama_compat.tools.calls import parse_tool_call
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import AnyToolCall
 
 _Asks = Literal["always", "never"] | tuple[str, ...] | None
@@ -121,6 +122,11 @@ def _parse_approval(value: Any, path: str) -> _Asks:
         f"'{path}' must be 'always', 'never', or name the tools that need it in"
         " 'always.tool_names'.",
     )
+
+
+def server_tool_name(label: str, name: str) -> str:
+    """What a model calls the tool `name` of the server `label`: a name that most vendors take."""
+    return OPENAI_NAMES.fitted(f"{label}__{name}")
 
 
 def server_call(call_id: str, label: str, name: str, arguments_json: str) -> AnyToolCall:

@@ -6,8 +6,6 @@ The names are those of OpenAI's Responses API
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -183,23 +181,6 @@ def kind_of(name: str) -> str | None:
         if rest != name and (not rest or rest.startswith("_")):
             return kind
     return None
-
-
-MAX_NAME = 64
-"""As long may a function's name be with OpenAI and most others."""
-
-_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def server_tool_name(label: str, name: str) -> str:
-    """What a model calls the tool `name` of the MCP server `label`: letters that functions' names
-    can't have are replaced, and one that is too long gets a short form."""
-    wanted = f"{label}__{name}"
-    fit = _UNNAMEABLE.sub("_", wanted)
-    if fit == wanted and len(fit) <= MAX_NAME:
-        return fit
-    digest = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{fit[: MAX_NAME - 9]}_{digest}"
 
 
 def free_name(wanted: str, taken: set[str]) -> str:

@@ -30,6 +30,7 @@ class Claude:
         most: of `max_tokens`.
         instructed: whether a message of the role `system` may follow a user's turn.
         either: whether it takes a temperature or a top_p, but not both.
+        prefilled: whether it goes on with what it is taken to have said last.
     """
 
     samples: bool = False
@@ -40,6 +41,7 @@ class Claude:
     most: int = 128_000
     instructed: bool = True
     either: bool = False
+    prefilled: bool = False
 
 
 CLAUDE: Mapping[str, Claude] = {
@@ -50,6 +52,7 @@ CLAUDE: Mapping[str, Claude] = {
         schemas=False,
         most=4096,
         instructed=False,
+        prefilled=True,
     ),
     "claude-haiku-4-5": Claude(
         samples=True,
@@ -58,6 +61,7 @@ CLAUDE: Mapping[str, Claude] = {
         most=64_000,
         instructed=False,
         either=True,
+        prefilled=True,
     ),
     "claude-opus-4-7": Claude(thinking=frozenset({"adaptive"}), instructed=False),
     "claude-opus-5": Claude(),
@@ -99,6 +103,9 @@ def claude_complaints(body: dict[str, Any]) -> Iterator[str]:
     if body["max_tokens"] > model.most:
         yield f"max_tokens: {body['max_tokens']} > {model.most}, which is the maximum allowed"
     roles = [message["role"] for message in body["messages"]]
+    if roles[-1] == "assistant" and not model.prefilled:
+        # strands-agents/sdk-python#1694 (2026-11-28)
+        yield "This model does not support assistant message prefill."
     for before, role in zip([None, *roles], roles, strict=False):
         # https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
         if role == "system" and not model.instructed:
@@ -208,6 +215,10 @@ def _gemini(model: str, body: dict[str, Any]) -> Iterator[str]:
         yield f"Thinking level {thinking['thinkingLevel']} is not supported for this model."
     if "thinkingBudget" in thinking and LEVELS[model]:
         yield "Thinking budget is not supported for this model."
+    is_json = config.get("responseMimeType") == "application/json"
+    if is_json and body.get("tools") and model.startswith("gemini-2"):
+        # googleapis/python-genai#867 (2026-11-28)
+        yield "Function calling with a response mime type: 'application/json' is unsupported"
     if config.get("maxOutputTokens", 0) > 65_536:
         yield "maxOutputTokens out of range"
     for content in reversed(body["contents"]):
@@ -235,7 +246,11 @@ class StrictModels(StrictVendors):
         for complaint in _gemini(model, body):
             error = {"code": 400, "message": complaint, "status": "INVALID_ARGUMENT"}
             return web.json_response({"error": error}, status=400)
-        parts = [{"text": "Sunny."}]
+        parts: list[dict[str, Any]] = [{"text": "Sunny."}]
+        calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+        if calling.get("mode") == "ANY":
+            name = body["tools"][0]["functionDeclarations"][-1]["name"]
+            parts = [{"functionCall": {"name": name, "args": {"city": "Bern"}}}]
         candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
         return web.json_response({"candidates": [candidate], "usageMetadata": {}})
 

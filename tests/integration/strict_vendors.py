@@ -47,6 +47,7 @@ class Strict:
             signature, or one that is none.
         refused: members of a request that it answers with `status`.
         call_id: what ids of calls have to be, or it answers 400.
+        speakers: whether messages of others than tools may have a name.
         ordered: whether its models' templates want roles in their order, or it answers 400.
     """
 
@@ -59,6 +60,7 @@ class Strict:
     seals: bool = False
     refused: frozenset[str] = frozenset()
     call_id: str = ""
+    speakers: bool = True
     ordered: bool = False
 
 
@@ -90,6 +92,7 @@ STRICT: Mapping[str, Strict] = {
         status=422,
         members=frozenset({"role", "content", "tool_calls", "prefix"}),
         call_id="[a-zA-Z0-9]{9}",
+        speakers=False,
         ordered=True,
     ),
     "deepseek": Strict(says=("reasoning_content",), status=None, reads=_CONTENT, needs=_CONTENT),
@@ -223,6 +226,8 @@ def _complaints(vendor: Strict, body: dict[str, Any]) -> Iterator[str]:
         yield from _disorder(body["messages"])
     for place, message in enumerate(body["messages"]):
         known = OTHERS.get(message["role"], vendor.members)
+        if not vendor.speakers and message["role"] != "tool":
+            known -= {"name"}
         calls = message.get("tool_calls") or []
         if vendor.status is not None:
             for name in message.keys() - known:

@@ -175,6 +175,19 @@ def test_a_schema_is_kept_to(server: ServerProcess, model: str, stream: bool) ->
     assert headers["x-llama-compat-adapted"] == "response_format=tool"
 
 
+@pytest.mark.parametrize("model", CLAUDE)
+def test_a_reply_that_was_begun_is_gone_on_with(
+    server: ServerProcess, vendors: StrictModels, model: str
+) -> None:
+    begun = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "It is"}]
+    said, headers = ask(server, model, messages=begun)
+    assert said == "Sunny."
+    last = vendors.seen["claude"].body["messages"][-1]["role"]
+    told = headers.get("x-llama-compat-adapted")
+    prefilled = CLAUDE[model].prefilled
+    assert (last, told) == (("assistant", None) if prefilled else ("user", "messages.prefill=user"))
+
+
 def test_what_is_left_out_is_named(server: ServerProcess, vendors: StrictModels) -> None:
     _, headers = ask(server, "claude-opus-5", temperature=0.2, top_p=1, max_tokens=200_000)
     assert headers["x-llama-compat-dropped"] == "temperature"
@@ -324,6 +337,20 @@ def test_a_schema_is_a_forced_call_where_a_vendor_has_none(server: ServerProcess
 def test_gemini_thinks_as_much_as_it_can(server: ServerProcess, model: str, effort: str) -> None:
     said, _ = ask(server, model, reasoning_effort=effort, max_tokens=100_000)
     assert said == "Sunny."
+
+
+@STREAMED
+@pytest.mark.parametrize("model", LEVELS)
+@pytest.mark.parametrize("form", [SCHEMA, {"type": "json_object"}], ids=["schema", "object"])
+def test_gemini_is_held_to_json_beside_tools(
+    server: ServerProcess, model: str, form: Any, stream: bool
+) -> None:
+    said, headers = ask(server, model, stream, response_format=form, tools=[TOOL])
+    if LEVELS[model]:
+        assert (said, headers.get("x-llama-compat-adapted")) == ("Sunny.", None)
+        return
+    assert json.loads(said) == {"city": "Bern"}
+    assert headers["x-llama-compat-adapted"] == "response_format=tool"
 
 
 # Tools that a vendor runs itself ------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Raw, structs
 
 from llama_compat.dialects.moments import utc_text
+from llama_compat.hosted.mcp import server_tool_name
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,
@@ -22,7 +23,6 @@ from llama_compat.hosted.vocabulary import (
     HostedCall,
     WebSearchTool,
     WebSource,
-    server_tool_name,
 )
 from llama_compat.tools.calls import arguments_object_text, arguments_text, parse_tool_call
 from llama_compat.types import AnyToolCall

@@ -10,6 +10,7 @@ from llama_compat.dialects.base import HOSTED_SETTING, Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.files import FILES
 from llama_compat.dialects.openai.chat.hosted import unread_hosted
+from llama_compat.dialects.openai.chat.tools import NEWER_NAMES, told_grammars
 from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
 from llama_compat.dialects.openai.chunks import withheld
 from llama_compat.dialects.openai.errors import render_error, render_stream_error
@@ -106,8 +107,9 @@ def required_model(fields: JSONFields) -> str:
 
 
 def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
-    asked = {name: name for name in parameters_set(body)}
-    return asked | dict.fromkeys(unread_hosted(body), HOSTED_SETTING)
+    asked = {name: NEWER_NAMES.get(name, name) for name in parameters_set(body)}
+    asked |= dict.fromkeys(unread_hosted(body), HOSTED_SETTING)
+    return asked | dict(told_grammars(body))
 
 
 _EMBEDDINGS_ALWAYS_HONOURED = frozenset({"model", "input", "encoding_format", "user"})

@@ -286,6 +286,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "tools": ([],),
     "functions": ([],),
+    "function_call": ("auto",),
     "store": (False,),
     "modalities": (["text"],),
     "best_of": (1,),
@@ -306,7 +307,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _STREAM_OPTIONS = frozenset({"include_usage", "include_obfuscation"})
 """Those that are honoured for every provider, and OpenAI's padding of chunks, a mere hint."""
 
-_ONLY_WITH_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+_ONLY_WITH = {
+    "tool_choice": "tools",
+    "parallel_tool_calls": "tools",
+    "function_call": "functions",
+}
+"""Parameters that ask for nothing where another one is not there."""
 
 
 def parameters_set(body: Mapping[str, Any]) -> list[str]:
@@ -327,7 +333,7 @@ def parameters_set(body: Mapping[str, Any]) -> list[str]:
         and name not in _ALWAYS_HONOURED
         and name not in HINTS
         and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
-        and not (name in _ONLY_WITH_TOOLS and not body.get("tools"))
+        and not (name in _ONLY_WITH and not body.get(_ONLY_WITH[name]))
         and not (name == "tool_choice" and _is_open(value))
     ]
 

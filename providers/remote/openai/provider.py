@@ -23,6 +23,7 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 )
 from llama_compat.dialects.openai.chat.role_order import FAMILY as ORDERED
 from llama_compat.dialects.openai.chat.role_order import with_role_order
+from llama_compat.dialects.openai.chat.speakers import SPEAKERS, without_speakers
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage, wants_usage
@@ -30,7 +31,7 @@ from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
-from llama_compat.errors import unsupported_capability, upstream_error
+from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
@@ -53,6 +54,7 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamEvent,
+    StreamStart,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -358,7 +360,9 @@ class RemoteOpenAIProvider(
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
         )
-        await self._fit_messages(fields, target.model)
+        left_out = await self._fit_messages(fields, target.model)
+        if left_out and self.config.unsupported == "refuse":
+            raise unsupported_parameter(left_out[0], self.id)
         exchange = self._exchange(call, target, encode_fields(fields))
         if call.operation.name == "embeddings":
             reply = await self._relay_embeddings(call, exchange)
@@ -366,7 +370,7 @@ class RemoteOpenAIProvider(
             reply = await self._relay_stream(call, exchange)
         else:
             reply = await self._relay_completion(call, exchange)
-        reply.dropped = dropped
+        reply.dropped = (*dropped, *left_out)
         return reply
 
     async def _relay_embeddings(self, call: Call, exchange: UpstreamExchange) -> Reply:
@@ -515,7 +519,7 @@ class RemoteOpenAIProvider(
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
-        await self._fit_messages(fields, request.model)
+        left_out = await self._fit_messages(fields, request.model)
         path, base_url = self._place(wire, Target(request.model))
         async with (
             self.upstream.post(
@@ -524,6 +528,8 @@ class RemoteOpenAIProvider(
             aclosing(read(self.id, response)) as events,
         ):
             async for event in events:
+                if left_out and isinstance(event, StreamStart):
+                    event = structs.replace(event, dropped=left_out)
                 yield event
 
     def _respond(
@@ -551,11 +557,21 @@ class RemoteOpenAIProvider(
         needed = "reasoning_content" in self._stand_ins
         return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
 
-    async def _fit_messages(self, fields: JSONFields, model: str) -> None:
-        """See that what the models of others said is in the vendor's form."""
+    async def _fit_messages(self, fields: JSONFields, model: str) -> tuple[str, ...]:
+        """See that messages are in the vendor's form, and what the models of others said in them.
+
+        Returns:
+            The names of what had to be left out although it says something.
+        """
         messages = fields.get("messages")
         if messages is None:
-            return
+            return ()
+        left_out: tuple[str, ...] = ()
+        if not self.vendor.takes_speakers:
+            size = memoryview(messages).nbytes
+            fields["messages"] = await off_loop(size, without_speakers, messages)
+            left_out = () if fields["messages"] is messages else (SPEAKERS,)
+            messages = fields["messages"]
         if self._reasoning_fields is not None:
             await self._fit_reasoning(fields, messages, self._reasoning_fields)
         length = self.vendor.call_id_length
@@ -571,6 +587,7 @@ class RemoteOpenAIProvider(
             fields["messages"] = await off_loop(
                 size, with_role_order, fields["messages"], marks_prefix=marks
             )
+        return left_out
 
     def _family(self, model: str) -> str:
         return self.vendor.family or reasoning_family(model)

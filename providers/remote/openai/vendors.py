@@ -118,6 +118,7 @@ class Vendor:
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
         document_urls: whether a file in a message is a part `document_url`, and not `file`.
+        takes_speakers: whether it takes a `name` in messages of others than tools.
         marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
@@ -146,6 +147,7 @@ class Vendor:
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
     document_urls: bool = False
+    takes_speakers: bool = True
     marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -307,6 +309,9 @@ VENDORS: dict[str, Vendor] = {
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
         document_urls=True,  # llama_compat.dialects.openai.chat.files
+        # 422 `extra_forbidden` at `messages.0.user.name` (nomtek/mistralai_client_dart#44); of the
+        # messages of mistralai 3.7.0 those of tools alone have one (2026-11-28).
+        takes_speakers=False,
         marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,

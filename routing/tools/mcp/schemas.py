@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from llama_compat.hosted.vocabulary import MAX_NAME, free_name
+from llama_compat.hosted.vocabulary import free_name
 from llama_compat.tools.python_types import parameters_schema
 from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
 from llama_compat.wire.json_fields import encode_json
 
 MAX_BYTES = 64 * 1024
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MAX_NAME = 64
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{_MAX_NAME}}}")
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
 """What Anthropic refuses in the names of arguments, and with them the whole request: "Property keys
 should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (https://github.com/twilio-labs/mcp/issues/56)."""
@@ -83,7 +84,7 @@ def _fit_names(properties: Mapping[str, Any]) -> dict[str, str]:
     taken = {name for name in properties if _NAME.fullmatch(name)}
     others = (name for name in properties if name not in taken)
     return {
-        name: free_name(_UNNAMEABLE.sub("_", name)[:MAX_NAME] or "_", taken) for name in [*others]
+        name: free_name(_UNNAMEABLE.sub("_", name)[:_MAX_NAME] or "_", taken) for name in [*others]
     }
 
 

@@ -14,10 +14,10 @@ from llama_compat.dialects.openai.chat.replies import render_reply
 from llama_compat.dialects.openai.chat.requests import (
     parse_messages,
     parse_response_format,
-    parse_tools,
 )
 from llama_compat.dialects.openai.chat.streams import StreamRenderer
-from llama_compat.dialects.openai.chat.tool_choice import parse_tool_choice
+from llama_compat.dialects.openai.chat.tool_choice import parse_choice
+from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm, parse_asked_tools
 from llama_compat.dialects.openai.chunks import EncodedChunks
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -26,12 +26,14 @@ from llama_compat.wire.json_fields import encode_json
 
 
 class ChatCall(Struct, frozen=True):
-    """One request as it came: what is asked of the model, how often, and how to answer."""
+    """One request as it came: what is asked of the model, how often, and how to answer; calls are
+    in `form`."""
 
     request: ChatCompletionRequest
     n: int = 1
     stream: bool = False
     include_usage: bool = False
+    form: CallForm = FUNCTIONS
 
     @property
     def requests(self) -> list[ChatCompletionRequest]:
@@ -49,7 +51,7 @@ class ChatCall(Struct, frozen=True):
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels
     ) -> bytes:
         """The `chat.completion` object."""
-        return encode_json(render_reply(responses, usage, **_said_of(labels)))
+        return encode_json(render_reply(responses, usage, **_said_of(labels), form=self.form))
 
     def stream_renderer(self, labels: Labels) -> EncodedChunks:
         """A renderer of `chat.completion.chunk` objects."""
@@ -58,6 +60,7 @@ class ChatCall(Struct, frozen=True):
                 **_said_of(labels),
                 include_usage=self.include_usage,
                 cites=bool(self.request.hosted),
+                form=self.form,
             )
         )
 
@@ -77,15 +80,16 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         APIError: 400 naming the message or tool that is malformed.
     """
     wanted = body.get("logprobs")
-    tools = parse_tools(body.get("tools"))
-    choice, offered = parse_tool_choice(body.get("tool_choice"), tools)
+    asked = parse_asked_tools(body)
+    choice, offered = parse_choice(body, asked)
     request = ChatCompletionRequest(
         model=model,
         messages=parse_messages(body.get("messages")),
         sampling=parse_sampling(body),
         tools=offered,
         tool_choice=choice,
-        parallel_tool_calls=body.get("parallel_tool_calls"),
+        # The older form has a place for one call alone.
+        parallel_tool_calls=False if asked.form.older else body.get("parallel_tool_calls"),
         response_format=parse_response_format(body.get("response_format")),
         reasoning_effort=optional_text_in(body, "reasoning_effort"),
         verbosity=optional_text_in(body, "verbosity"),
@@ -95,11 +99,12 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         service_tier=parse_service_tier(body),
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
-        hosted=parse_hosted(body, {each.tool_name for each in tools}),
+        hosted=parse_hosted(body, {each.tool_name for each in asked.definitions}),
     )
     return ChatCall(
         request=request,
         n=body.get("n") or 1,
         stream=bool(body.get("stream")),
         include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        form=asked.form,
     )

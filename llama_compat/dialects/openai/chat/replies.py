@@ -9,17 +9,10 @@ from msgspec import structs
 
 from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
-from llama_compat.dialects.openai.chat.requests import (
-    render_call,
-    render_image,
-    thought_signature,
-)
+from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
+from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm
 from llama_compat.dialects.openai.chunks import token_ids
-from llama_compat.dialects.openai.finish_reasons import (
-    finish_reason,
-    matched_stop_string,
-    stop_reason,
-)
+from llama_compat.dialects.openai.finish_reasons import matched_stop_string, stop_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import (
@@ -54,21 +47,22 @@ def render_reply(
     reply_id: str,
     model: str,
     created: int,
+    form: CallForm = FUNCTIONS,
 ) -> dict[str, Any]:
-    """A `chat.completion` object with one choice a response."""
+    """A `chat.completion` object with one choice a response, whose calls are in this form."""
     return {
         "id": reply_id,
         "object": "chat.completion",
         "created": created,
         "model": model,
-        "choices": [_render_choice(index, response) for index, response in enumerate(responses)],
+        "choices": [_render_choice(index, each, form) for index, each in enumerate(responses)],
         "usage": render_usage(usage),
         **service_tier(responses[0].service_tier),
         **token_ids(None, prompt=responses[0].prompt_token_ids),
     }
 
 
-def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, Any]:
+def _render_choice(index: int, response: ChatCompletionResponse, form: CallForm) -> dict[str, Any]:
     message = response.completion_message
     calls = message.tool_calls
     text, images = content_text(message.content), images_in(message.content)
@@ -85,14 +79,13 @@ def _render_choice(index: int, response: ChatCompletionResponse) -> dict[str, An
     if images:
         # OpenAI has no place for them; this is OpenRouter's.
         rendered["images"] = [render_image(image) for image in images]
-    if calls:
-        rendered["tool_calls"] = [render_call(call) for call in calls]
+    rendered |= form.members(calls)
     reason = message.stop_reason or StopReason.end_of_turn
     return {
         "index": index,
         "message": rendered,
         "logprobs": render_chat_logprobs(response.logprobs),
-        "finish_reason": finish_reason(reason, called_tools=bool(calls)),
+        "finish_reason": form.finish_reason(reason, called=bool(calls)),
         **token_ids(response.token_ids),
     }
 

@@ -27,7 +27,9 @@ from llama_compat.media.documents import (
     seen_alone,
 )
 from llama_compat.media.images import is_remote
-from llama_compat.tools.calls import bounded_call_id, new_call_id, parse_tool_call
+from llama_compat.tools.answers import UnansweredCalls
+from llama_compat.tools.calls import bounded_call_id, call_id_at, new_call_id, parse_tool_call
+from llama_compat.tools.custom_tools import wrap
 from llama_compat.types import (
     AnyToolCall,
     AudioContent,
@@ -65,10 +67,14 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
         raise missing_parameter("messages")
     if not isinstance(value, list) or not value:
         raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
-    return tuple(_parse_message(item, f"messages[{index}]") for index, item in enumerate(value))
+    unanswered = UnansweredCalls()
+    return tuple(
+        _parse_message(item, f"messages[{index}]", unanswered) for index, item in enumerate(value)
+    )
 
 
-def _parse_message(value: Any, path: str) -> Message:
+def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Message:
+    """One of `messages`; `unanswered` are the calls before it that have no ids."""
     message = as_object(value, path)
     role, content = message.get("role"), message.get("content")
     match role:
@@ -83,15 +89,16 @@ def _parse_message(value: Any, path: str) -> Message:
                 _parse_content(content, f"{path}.content"), optional_text_in(message, "name", path)
             )
         case "assistant":
-            return _parse_assistant(message, path)
+            return _parse_assistant(message, path, unanswered)
         case "tool":
             return ToolResponseMessage(
                 text_in(message, "tool_call_id", path), _parse_content(content, f"{path}.content")
             )
         case "function":
-            raise invalid_parameter(
-                f"{path}.role", "The role 'function' is deprecated: send a 'tool' message instead."
-            )
+            # Older than calls' ids; what the function gave may be null.
+            call_id = unanswered.answer(None, text_in(message, "name", path))
+            said = "" if content is None else content
+            return ToolResponseMessage(call_id, _parse_content(said, f"{path}.content"))
         case None:
             raise missing_parameter(f"{path}.role")
     raise invalid_parameter(
@@ -101,13 +108,16 @@ def _parse_message(value: Any, path: str) -> Message:
     )
 
 
-def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage:
+def _parse_assistant(
+    message: Mapping[str, Any], path: str, unanswered: UnansweredCalls
+) -> CompletionMessage:
     content, calls = message.get("content"), message.get("tool_calls") or []
     refusal = optional_text_in(message, "refusal", path)
     reasoning = optional_text_in(message, "reasoning_content", path)
     if reasoning is None:
         reasoning = optional_text_in(message, "reasoning", path)
-    if content is None and not calls and refusal is None:
+    older = message.get("function_call")
+    if content is None and not calls and refusal is None and older is None:
         raise invalid_parameter(
             f"{path}.content", f"'{path}' needs 'content' or 'tool_calls'; it has neither."
         )
@@ -116,8 +126,9 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
     said = "" if content is None else _parse_content(content, f"{path}.content")
     return CompletionMessage.of(
         content=seen_alone(said, f"{path}.content", "an assistant's message"),
-        tool_calls=tuple(
-            _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)
+        tool_calls=(
+            *(_parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)),
+            *([] if older is None else [_parse_older_call(older, path, unanswered)]),
         ),
         reasoning=reasoning,
         refusal=refusal,
@@ -127,16 +138,32 @@ def _parse_assistant(message: Mapping[str, Any], path: str) -> CompletionMessage
 
 def _parse_call(value: Any, path: str) -> AnyToolCall:
     call = as_object(value, path)
-    function = as_object(call.get("function"), f"{path}.function")
-    parsed = parse_tool_call(
-        optional_text_in(call, "id", path) or new_call_id(),
-        text_in(function, "name", f"{path}.function"),
-        text_in({"arguments": "", **function}, "arguments", f"{path}.function"),
-    )
+    call_id = optional_text_in(call, "id", path) or new_call_id()
+    if call.get("type") == "custom":
+        custom, at = as_object(call.get("custom"), f"{path}.custom"), f"{path}.custom"
+        text = wrap(text_in({"input": "", **custom}, "input", at))
+        parsed = parse_tool_call(call_id, text_in(custom, "name", at), text)
+    else:
+        parsed = _parse_function_call(call.get("function"), call_id, f"{path}.function")
     signature = thought_signature(call)
     if signature is not None and isinstance(parsed, ToolCall):
         return structs.replace(parsed, thought_signature=signature)
     return parsed
+
+
+def _parse_function_call(value: Any, call_id: str, path: str) -> AnyToolCall:
+    function = as_object(value, path)
+    name = text_in(function, "name", path)
+    text = text_in({"arguments": "", **function}, "arguments", path)
+    return parse_tool_call(call_id, name, text)
+
+
+def _parse_older_call(value: Any, path: str, unanswered: UnansweredCalls) -> AnyToolCall:
+    """The `function_call` of a message, which has no id: the answer names the function."""
+    at = f"{path}.function_call"
+    call = _parse_function_call(value, call_id_at(at), at)
+    unanswered.add(call.call_id, call.tool_name)
+    return call
 
 
 def thought_signature(call: Mapping[str, Any]) -> str | None:
@@ -221,8 +248,14 @@ def parse_input_audio(part: Mapping[str, Any], path: str) -> AudioContent:
     return audio_of(media_type_of(text_in(audio, "format", path)), text_in(audio, "data", path))
 
 
-def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
+def parse_tools(
+    value: Any, others: Mapping[str, ToolDefinition] = {}
+) -> tuple[ToolDefinition, ...]:
     """The `tools` of a request.
+
+    Args:
+        value: they.
+        others: what those come to that are no functions, by path.
 
     Raises:
         APIError: 400 with the path of what is malformed.
@@ -232,7 +265,7 @@ def parse_tools(value: Any) -> tuple[ToolDefinition, ...]:
     if not isinstance(value, list):
         raise invalid_parameter("tools", "'tools' must be an array.")
     return tuple(
-        _parse_tool(tool, f"tools[{index}]")
+        others.get(f"tools[{index}]") or _parse_tool(tool, f"tools[{index}]")
         for index, tool in enumerate(value)
         # Those the server runs, or they would have been taken out.
         if not (isinstance(tool, dict) and tool.get("type") in ("file_search", "mcp"))
@@ -244,14 +277,23 @@ def _parse_tool(value: Any, path: str) -> ToolDefinition:
     if tool.get("type") != "function":
         kind = tool.get("left_out") or tool.get("type")
         raise invalid_parameter(
-            f"{path}.type", f"Invalid value: {kind!r}. Only 'function' is supported."
+            f"{path}.type",
+            f"Invalid value: {kind!r}. Only 'function' and 'custom' are supported.",
         )
-    function = as_object(tool.get("function"), f"{path}.function")
+    return parse_function(as_object(tool.get("function"), f"{path}.function"), f"{path}.function")
+
+
+def parse_function(function: Mapping[str, Any], path: str) -> ToolDefinition:
+    """A function that the model may call, which stands at `path`.
+
+    Raises:
+        APIError: 400 with the path of what is malformed.
+    """
     return ToolDefinition(
-        tool_name=text_in(function, "name", f"{path}.function"),
-        description=optional_text_in(function, "description", f"{path}.function"),
-        parameters=optional_schema_in(function, "parameters", f"{path}.function"),
-        strict=optional_flag_in(function, "strict", f"{path}.function"),
+        tool_name=text_in(function, "name", path),
+        description=optional_text_in(function, "description", path),
+        parameters=optional_schema_in(function, "parameters", path),
+        strict=optional_flag_in(function, "strict", path),
     )
 
 

@@ -14,13 +14,9 @@ from llama_compat.dialects.openai.chat.replies import (
     parse_text,
     tool_call_fragments,
 )
-from llama_compat.dialects.openai.chat.requests import (
-    extra_content,
-    render_image,
-    thought_signature,
-)
+from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
+from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm, CallsSent
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
-from llama_compat.dialects.openai.finish_reasons import finish_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import service_tier
 from llama_compat.events import ReplyParts
@@ -39,7 +35,6 @@ from llama_compat.types import (
     StreamProgress,
     TextDelta,
     TokenLogProbs,
-    ToolCallDelta,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -54,6 +49,7 @@ class StreamRenderer(ChunkRenderer):
         reply_id, model, created: what every chunk says.
         include_usage: whether the client asked for a last chunk with the usage.
         cites: whether what is said may name what was found.
+        form: in which the client gets calls.
     """
 
     object = "chat.completion.chunk"
@@ -66,11 +62,13 @@ class StreamRenderer(ChunkRenderer):
         created: int,
         include_usage: bool,
         cites: bool = False,
+        form: CallForm = FUNCTIONS,
     ) -> None:
         super().__init__(
             reply_id=reply_id, model=model, created=created, include_usage=include_usage
         )
-        self._calls: dict[int, _CallsSent] = {}
+        self._form = form
+        self._calls: dict[int, CallsSent] = {}
         self._places: defaultdict[int, SaidParts] | None = defaultdict(SaidParts) if cites else None
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
@@ -82,7 +80,7 @@ class StreamRenderer(ChunkRenderer):
                     choice, delta, logprobs=event.logprobs, ids=event.token_ids
                 )
         elif isinstance(event, StreamComplete):
-            reason = finish_reason(event.stop_reason, called_tools=choice in self._calls)
+            reason = self._form.finish_reason(event.stop_reason, called=choice in self._calls)
             self._frame |= service_tier(event.service_tier)
             yield self._render_chunk(choice, {}, reason)
         else:
@@ -125,41 +123,7 @@ class StreamRenderer(ChunkRenderer):
         if isinstance(delta, CitationDelta):
             before = 0 if self._places is None else self._places[choice].begin(part)
             return {"annotations": [render_citation(delta.citation, before)]}
-        return self._calls.setdefault(choice, _CallsSent()).render(delta)
-
-
-class _CallsSent:
-    """What the client already has of one choice's tool calls.
-
-    Each call's id and name go out once, and its arguments either as they come or, from a provider
-    that gives only whole calls, at the end.
-    """
-
-    def __init__(self) -> None:
-        self._started: set[int] = set()
-        self._with_arguments: set[int] = set()
-
-    def render(self, delta: ToolCallDelta) -> dict[str, Any]:
-        call = delta.tool_call
-        fragment: dict[str, Any] = {"index": delta.index}
-        extra = extra_content(call)
-        arguments = delta.arguments
-        if call is not None:
-            # succeeded or failed: all of it again, of which the client needs what it lacks
-            arguments = "" if delta.index in self._with_arguments else call.arguments_json
-        if arguments:
-            self._with_arguments.add(delta.index)
-        if delta.index not in self._started:
-            self._started.add(delta.index)
-            fragment["id"] = call.call_id if call else delta.call_id
-            fragment["type"] = "function"
-            name = call.tool_name if call else delta.tool_name
-            fragment["function"] = {"name": name, "arguments": arguments}
-        elif arguments or extra:
-            fragment["function"] = {"arguments": arguments}
-        else:
-            return {}
-        return {"tool_calls": [{**fragment, **extra}]}
+        return self._calls.setdefault(choice, CallsSent(self._form)).render(delta)
 
 
 # --------------------------------------------------------------------------------------------------

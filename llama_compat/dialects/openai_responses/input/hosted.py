@@ -18,7 +18,7 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.hosted.asked import parse_context_size, parse_location, parse_texts
 from llama_compat.hosted.file_search import parse_file_search
-from llama_compat.hosted.mcp import parse_server, server_call
+from llama_compat.hosted.mcp import parse_server, server_call, server_tool_name
 from llama_compat.hosted.vocabulary import (
     HostedTool,
     MCPTool,
@@ -26,7 +26,6 @@ from llama_compat.hosted.vocabulary import (
     WebSearchTool,
     free_name,
     kind_of,
-    server_tool_name,
 )
 from llama_compat.types import AnyToolCall, ToolChoice
 

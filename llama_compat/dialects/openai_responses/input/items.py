@@ -18,7 +18,6 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.dialects.openai.chat.requests import parse_input_audio, unknown_file
-from llama_compat.dialects.openai_responses.input.custom_tools import wrap
 from llama_compat.dialects.openai_responses.input.hosted import (
     call_result,
     is_beside,
@@ -30,6 +29,7 @@ from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summ
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.media.documents import document_at, document_in
 from llama_compat.tools.calls import parse_tool_call
+from llama_compat.tools.custom_tools import wrap
 from llama_compat.types import (
     CompletionMessage,
     Content,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,15 +15,13 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.dialects.openai_responses.input.custom_tools import PARAMETERS
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.asked import unread_settings
 from llama_compat.hosted.mcp import without_secrets
 from llama_compat.hosted.vocabulary import kind_of
+from llama_compat.tools.custom_tools import custom_tool
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import ToolChoice, ToolDefinition
-
-MAX_NAME = 64
-"""As long may a function's name be with OpenAI and most others."""
 
 _FUNCTION_MEMBERS = frozenset(
     {
@@ -109,12 +106,8 @@ class Toolbox:
 
 
 def model_name(name: str, namespace: str | None) -> str:
-    """What the model calls the tool `name`: one that is too long for it gets a short form."""
-    flat = name if namespace is None else f"{namespace}__{name}"
-    if namespace is None or len(flat) <= MAX_NAME:
-        return flat
-    digest = hashlib.sha256(flat.encode()).hexdigest()[:8]
-    return f"{flat[: MAX_NAME - 9]}_{digest}"
+    """What the model calls the tool `name`: in a namespace, a name that most vendors take."""
+    return name if namespace is None else OPENAI_NAMES.fitted(f"{namespace}__{name}")
 
 
 def parse_tools(value: Any, path: str = "tools") -> list[Tool]:
@@ -169,12 +162,12 @@ def _parse_function(tool: Mapping[str, Any], path: str, namespace: str | None = 
 def _parse_custom(tool: Mapping[str, Any], path: str, namespace: str | None = None) -> Tool:
     name = text_in(tool, "name", path)
     description = optional_text_in(tool, "description", path)
+    grammar = None
     match tool.get("format"):
-        case {"type": "grammar", "syntax": str(syntax), "definition": str(grammar)}:
+        case {"type": "grammar", "syntax": str(syntax), "definition": str(rules)}:
             # It is not enforced, which `unsupported_tools` has said; the model may keep to it.
-            wanted = f"The input has to match this grammar ({syntax}):\n{grammar}"
-            description = f"{description}\n\n{wanted}" if description else wanted
-    definition = ToolDefinition(model_name(name, namespace), description, PARAMETERS)
+            grammar = syntax, rules
+    definition = custom_tool(model_name(name, namespace), description, grammar)
     return Tool(definition, name, namespace, is_custom=True)
 
 

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.openai_responses.input.custom_tools import InputUnwrapper
 from llama_compat.dialects.openai_responses.input.tools import Tool
 from llama_compat.dialects.openai_responses.output.events import (
     OBFUSCATED_SIZE,
@@ -15,6 +14,7 @@ from llama_compat.dialects.openai_responses.output.events import (
     obfuscation,
 )
 from llama_compat.dialects.openai_responses.sealed import Sealed, seal
+from llama_compat.tools.custom_tools import InputUnwrapper
 from llama_compat.types import ReasoningContent, ReasoningDelta, TokenLogProb, TokenLogProbs
 
 NO_LOGPROBS = b',"logprobs":[]'

@@ -6,6 +6,7 @@ import pytest
 
 from llama_compat.catalog.facts import EFFORTS, Facts
 from llama_compat.fitting.fit import (
+    GO_ON,
     Fit,
     Fitted,
     fit_members,
@@ -16,17 +17,23 @@ from llama_compat.fitting.fit import (
     remove,
     set_member,
 )
+from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionMessage,
+    Message,
     ResponseFormat,
     SamplingParams,
     SystemMessage,
     ThinkingForm,
+    ToolCall,
     ToolChoice,
     ToolDefinition,
+    ToolResponseMessage,
     UserMessage,
 )
 
+CALL = ToolCall("c", "f", {}, "{}")
 SCHEMA = ResponseFormat("json_schema", "place", {"type": "object"})
 
 
@@ -236,7 +243,7 @@ def test_what_was_said_though_it_is_usual_is_not_said() -> None:
         ({"forced_tools": False}, {"tool_choice": ToolChoice("required", "look")}),
         ({"json_object": False}, {"response_format": ResponseFormat("json_object")}),
         (
-            {"structured_output": False},
+            {"json_beside_tools": False, "forced_tools": False},
             {"response_format": SCHEMA, "tools": (ToolDefinition("look"),)},
         ),
         ({"structured_output": False, "tools": False}, {"response_format": SCHEMA}),
@@ -256,6 +263,8 @@ def test_what_has_no_equal_is_refused(facts: dict[str, Any], asked: dict[str, An
         ({"json_object": False}, {"response_format": SCHEMA}),
         ({"structured_output": False}, {"response_format": ResponseFormat("json_object")}),
         ({"structured_output": False}, {"response_format": ResponseFormat("text")}),
+        ({"json_beside_tools": False}, {"response_format": SCHEMA}),
+        ({"json_beside_tools": False}, {"tools": (ToolDefinition("look"),)}),
     ],
 )
 def test_what_can_be_had_is_left_alone(facts: dict[str, Any], asked: dict[str, Any]) -> None:
@@ -263,13 +272,33 @@ def test_what_can_be_had_is_left_alone(facts: dict[str, Any], asked: dict[str, A
     assert (found.refused, found.changes) == ({}, {})
 
 
-def test_a_schema_becomes_a_forced_call() -> None:
-    found = changed(fit(structured_output=False), request(response_format=SCHEMA))
-    assert found.reply_tool
-    assert found.changes["response_format"] is None
-    (tool,) = found.changes["tools"]
-    assert tool.parameters == SCHEMA.schema
-    assert found.changes["tool_choice"] == ToolChoice("required", tool.tool_name)
+@pytest.mark.parametrize(
+    ("facts", "asked"),
+    [
+        ({"structured_output": False}, {"response_format": SCHEMA}),
+        (
+            {"structured_output": False},
+            {"response_format": SCHEMA, "tools": (ToolDefinition("look"),)},
+        ),
+        (
+            {"json_beside_tools": False},
+            {"response_format": SCHEMA, "tools": (ToolDefinition("look"),)},
+        ),
+        (
+            {"json_beside_tools": False},
+            {
+                "response_format": ResponseFormat("json_object"),
+                "hosted": (WebSearchTool("web_search"),),
+            },
+        ),
+    ],
+)
+def test_json_comes_as_a_call_where_a_model_can_not_be_held_to_it(
+    facts: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    found = changed(fit(**facts), request(**asked))
+    assert (found.reply_tool, found.refused) == (True, {})
+    assert found.adapted == ["response_format=tool"]
 
 
 def test_instructions_get_the_role_that_the_model_takes() -> None:
@@ -279,6 +308,39 @@ def test_instructions_get_the_role_that_the_model_takes() -> None:
     assert found.changes["messages"] == (SystemMessage("a", "developer"), *messages[1:])
     assert found.adapted == ["messages.role=developer"]
     assert changed(fit(instructions="developer"), request()).changes == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "goes_on"),
+    [
+        ([CompletionMessage.of("It is")], True),
+        ([CompletionMessage.of("It is"), SystemMessage("Be brief.")], True),
+        ([CompletionMessage.of(" ")], False),
+        ([CompletionMessage.of("", [CALL]), ToolResponseMessage("c", "1")], False),
+        ([CompletionMessage.of("It is"), UserMessage("What?")], False),
+    ],
+)
+@pytest.mark.parametrize(
+    "known", [{"prefill": False}, {"prefill": False, "instructions": "system"}]
+)
+def test_a_model_that_does_not_go_on_by_itself_is_asked_to(
+    said: list[Message], goes_on: bool, known: dict[str, Any]
+) -> None:
+    messages = (SystemMessage("x", "developer"), UserMessage("hi"), *said)
+    found = changed(fit(**known), ChatCompletionRequest("m", messages))
+    told = found.changes.get("messages", messages)
+    assert (told[-1] == UserMessage(GO_ON)) is goes_on
+    assert ("messages.prefill=user" in found.adapted) is goes_on
+    assert len(told) == len(messages) + goes_on
+    assert told[0].role == known.get("instructions", "developer")
+
+
+def test_prefill_is_left_alone_elsewhere() -> None:
+    asked = ChatCompletionRequest("m", (UserMessage("hi"), CompletionMessage.of("It is")))
+    assert fit_of(Facts(prefill=True)) is None
+    left = Fitted()
+    fit_request(fit(prefill=False), asked, {}, left, adapt=False)
+    assert (left.changes, left.refused) == ({}, {})
 
 
 # What is known beforehand ------------------------------------------------------------------------

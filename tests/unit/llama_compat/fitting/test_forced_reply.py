@@ -9,11 +9,13 @@ from llama_compat.events import Collector
 from llama_compat.fitting.forced_reply import (
     as_text,
     json_beside_tools,
+    reply_by_call,
     thought_before_forced_call,
     with_json_call,
 )
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionMessage,
     ReasoningDelta,
     ResponseFormat,
     StopReason,
@@ -108,3 +110,82 @@ def test_no_thought_is_asked_for_before_a_forced_call() -> None:
             assert not thought_before_forced_call(structs.replace(asked, reasoning_effort=effort))
     for choice in (None, ToolChoice("auto"), ToolChoice("none")):
         assert not thought_before_forced_call(structs.replace(tools, tool_choice=choice))
+
+
+# Beside other tools -------------------------------------------------------------------------------
+
+LOOK = ToolDefinition("look")
+SCHEMA = ResponseFormat("json_schema", "place", {"type": "object", "properties": {"a": {}}})
+LOOKED = ToolCall("d", "look", {}, "{}")
+
+
+async def by_call(
+    deltas: Sequence[object], **asked: object
+) -> tuple[ChatCompletionRequest, CompletionMessage]:
+    """What is asked, and what comes of it."""
+    request = ChatCompletionRequest("m", (UserMessage("hi"),), response_format=SCHEMA)
+    told: list[ChatCompletionRequest] = []
+
+    async def say(request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        told.append(request)
+        yield StreamStart(3)
+        for part, delta in enumerate(deltas):
+            yield StreamProgress(delta, part=part)  # type: ignore[arg-type]
+        yield StreamComplete(StopReason.end_of_message)
+
+    collector = Collector()
+    async for event in reply_by_call(structs.replace(request, **asked), say):
+        collector.add(event)
+    return told[0], collector.chat_completion().completion_message
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "names", "told"),
+    [
+        ((), None, ["reply"], ToolChoice("required", "reply")),
+        ((LOOK,), None, ["look", "reply"], ToolChoice("required")),
+        ((LOOK,), ToolChoice("none"), ["look", "reply"], ToolChoice("required", "reply")),
+        ((LOOK,), ToolChoice("required"), ["look"], ToolChoice("required")),
+        ((ToolDefinition("reply"),), None, ["reply", "reply_2"], ToolChoice("required")),
+    ],
+)
+async def test_the_reply_is_one_of_the_tools(
+    tools: tuple[ToolDefinition, ...], choice: ToolChoice | None, names: list[str], told: ToolChoice
+) -> None:
+    asked, _ = await by_call([DONE], tools=tools, tool_choice=choice)
+    assert [tool.tool_name for tool in asked.tools] == names
+    assert (asked.tool_choice, asked.response_format) == (told, None)
+
+
+async def test_what_is_to_be_no_json_is_asked_as_it_is() -> None:
+    asked, _ = await by_call([TextDelta("x")], response_format=ResponseFormat("text"))
+    assert asked.response_format == ResponseFormat("text")
+    assert asked.tools == ()
+
+
+@pytest.mark.parametrize("first", [[STARTED, *PIECES, DONE], [DONE]])
+async def test_beside_other_tools_the_reply_is_text(first: list[object]) -> None:
+    late = ToolCallDelta(1, STATUS.succeeded, tool_call=LOOKED)
+    deltas = [ReasoningDelta("hm"), TextDelta("Well: "), *first, late]
+    _, message = await by_call(deltas, tools=(LOOK,))
+    assert (message.content, message.tool_calls) == ('{"a": 1}', ())
+    assert message.reasoning == "hm"
+    assert message.stop_reason is StopReason.end_of_turn
+
+
+async def test_other_calls_come_first() -> None:
+    calls = [
+        ToolCallDelta(0, STATUS.succeeded, tool_call=LOOKED),
+        structs.replace(STARTED, index=1),
+        *(structs.replace(each, index=1) for each in (*PIECES, DONE)),
+        ToolCallDelta(2, STATUS.succeeded, tool_call=structs.replace(LOOKED, call_id="e")),
+    ]
+    _, message = await by_call([TextDelta("Let me look."), *calls], tools=(LOOK,))
+    assert message.content == "Let me look."
+    assert [call.call_id for call in message.tool_calls] == ["d", "e"]
+    assert message.stop_reason is StopReason.end_of_message
+
+
+async def test_what_is_said_in_the_place_of_a_call_is_all_that_there_is() -> None:
+    _, message = await by_call([TextDelta("No.")], tools=(LOOK,))
+    assert message.content == "No."

@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.gemini.operations import GENERATE
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
-from llama_compat.fitting.fit import fit_of
+from llama_compat.fitting.fit import GO_ON, fit_of
 from llama_compat.fitting.relayed import FittedFields, fit_fields
 from tests.unit.calls import call_of
 
@@ -193,3 +193,44 @@ def test_a_reply_that_has_to_be_rendered_anew_is_translated() -> None:
 def test_what_generates_nothing_passes_as_it_is() -> None:
     sent, told = becomes({"input": "hi", "temperature": 0.5}, EMBEDDINGS, sampling="default")
     assert (sent, told) == ({"temperature": 0.5}, [])
+
+
+@pytest.mark.parametrize(
+    ("last", "goes_on"),
+    [
+        ({"role": "assistant", "content": "It is"}, True),
+        ({"role": "assistant", "content": [{"type": "text", "text": "It is"}]}, True),
+        ({"role": "assistant", "content": ""}, False),
+        ({"role": "user", "content": "x"}, False),
+    ],
+)
+def test_a_model_that_does_not_go_on_by_itself_is_asked_to(
+    last: dict[str, Any], goes_on: bool
+) -> None:
+    call = call_of({"messages": [*HI, last]})
+    fit = fit_of(Facts(prefill=False))
+    assert fit is not None
+    found = fit_fields(fit, call)
+    assert found is not None
+    told = json.loads(bytes(found.fields["messages"]))
+    assert told[:2] == [*HI, last]
+    assert told[2:] == ([{"role": "user", "content": GO_ON}] if goes_on else [])
+    assert found.adapted == (("messages.prefill=user",) if goes_on else ())
+
+
+FUNCTION: Any = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_relayed"),
+    [
+        ({"response_format": {"type": "json_object"}, "tools": [FUNCTION]}, False),
+        ({"response_format": {"type": "json_object"}}, True),
+        ({"tools": [FUNCTION]}, True),
+    ],
+)
+def test_json_beside_tools_is_translated_where_a_model_has_none(
+    asked: dict[str, Any], is_relayed: bool
+) -> None:
+    found = fitted({"messages": HI, **asked}, json_beside_tools=False)
+    assert (found is not None) is is_relayed

@@ -14,13 +14,12 @@ from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import Collector, reply_events
 from llama_compat.fan_out import Events
 from llama_compat.hosted.loop import Bounds, looped
-from llama_compat.hosted.mcp import server_call
+from llama_compat.hosted.mcp import server_call, server_tool_name
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.vocabulary import (
     HostedCall,
     HostedCallDelta,
     WebSource,
-    server_tool_name,
 )
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.types import (

@@ -296,7 +296,11 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": ["Hi"]}, "messages[0]", "invalid_type"),
     ({"messages": [USER, {"content": "Hi"}]}, "messages[1].role", "missing_required_parameter"),
     ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role", "invalid_value"),
-    ({"messages": [{"role": "function", "content": ""}]}, "messages[0].role", "invalid_value"),
+    (
+        {"messages": [{"role": "function", "content": ""}]},
+        "messages[0].name",
+        "missing_required_parameter",
+    ),
     ({"messages": [{"role": ["user"]}]}, "messages[0].role", "invalid_value"),
     ({"messages": [{"role": "user"}]}, "messages[0].content", "missing_required_parameter"),
     ({"messages": [{**USER, "name": 1}]}, "messages[0].name", "invalid_type"),
@@ -347,7 +351,7 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"tools": {"f": 1}}, "tools", "invalid_value"),
     ({"tools": ["f"]}, "tools[0]", "invalid_type"),
-    ({"tools": [{"type": "custom"}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [{"type": "retrieval"}]}, "tools[0].type", "invalid_value"),
     ({"tools": [{"type": "function"}]}, "tools[0].function", "invalid_type"),
     (
         {"tools": [function(), {"type": "function", "function": {}}]},

@@ -19,7 +19,7 @@ from llama_compat.dialects.openai_responses.input.items import (
     parse_input,
 )
 from llama_compat.dialects.openai_responses.input.requests import parse_request
-from llama_compat.dialects.openai_responses.input.tools import MAX_NAME, model_name
+from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.operations import (
     COMPACT,
@@ -29,6 +29,7 @@ from llama_compat.dialects.openai_responses.operations import (
 )
 from llama_compat.dialects.openai_responses.sealed import PREFIX, Summary, seal, unseal
 from llama_compat.errors import APIError
+from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
@@ -546,8 +547,9 @@ def test_the_first_look_names_what_is_wrong(members: dict[str, Any], param: str)
 def test_long_names_get_a_short_form_that_is_their_own() -> None:
     long = [model_name("x" * 60 + end, "team") for end in "ab"]
     assert len(set(long)) == 2
-    assert {len(name) for name in long} == {MAX_NAME}
+    assert {len(name) for name in long} == {OPENAI_NAMES.length}
     assert model_name("ask", "team") == "team__ask"
+    assert OPENAI_NAMES.takes(model_name("ask", "my team"))
 
 
 # --------------------------------------------------------------------------------------------------

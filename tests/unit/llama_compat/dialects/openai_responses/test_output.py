@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.openai_responses.input.custom_tools import InputUnwrapper, wrap
 from llama_compat.dialects.openai_responses.input.items import parse_input
 from llama_compat.dialects.openai_responses.input.requests import ResponsesCall, parse_request
 from llama_compat.dialects.openai_responses.output.events import OBFUSCATED_SIZE
 from llama_compat.errors import APIError, context_length_exceeded, upstream_error
 from llama_compat.events import Collector, ReplyParts
 from llama_compat.tools.calls import ToolCallAssembler
+from llama_compat.tools.custom_tools import wrap
 from llama_compat.types import (
     CompletionMessage,
     ReasoningContent,
@@ -439,28 +439,3 @@ def test_every_stream_is_one_that_the_sdk_takes_and_comes_to_the_whole_reply(
     check_response(whole)
     assert response | {"completed_at": 0} == whole | {"completed_at": 0}
     parse_input([*response["output"], {"role": "user", "content": "And?"}])
-
-
-def unwrap(arguments: str) -> str:
-    """The input in `arguments` that come in one piece."""
-    unwrapper = InputUnwrapper()
-    return unwrapper.push(arguments) + unwrapper.finish()
-
-
-@given(st.data())
-def test_a_custom_input_is_the_same_however_it_is_cut(data: st.DataObject) -> None:
-    text = data.draw(st.text(st.sampled_from('{}"\\u0aé input:n\n, '), max_size=30))
-    arguments = data.draw(st.sampled_from([text, '{"input": "' + text, wrap(text), '{ "input" :"']))
-    places = sorted(data.draw(st.lists(st.integers(0, len(arguments)), max_size=6)))
-    bounds = zip([0, *places], [*places, len(arguments)], strict=True)
-    unwrapper = InputUnwrapper()
-    pieces = [unwrapper.push(arguments[begin:end]) for begin, end in bounds]
-    assert "".join(pieces) + unwrapper.finish() == unwrap(arguments)
-    assert unwrap(wrap(text)) == text
-
-
-def test_a_custom_input_may_come_as_something_else() -> None:
-    assert unwrap('{"other": 1, "input": "x"}') == "x"
-    assert unwrap('{"other": 1}') == '{"other": 1}'
-    assert unwrap("*** Begin Patch") == "*** Begin Patch"
-    assert unwrap('{"input": "\\ud83d\\ude42\\q\\u12"}') == "🙂q\\u12"

@@ -28,6 +28,7 @@ from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.errors import APIError, StaleConnection
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.types import StreamStart
 from llama_compat.wire import sse
 from providers import registry
 from providers.base import ProviderStartError
@@ -230,6 +231,29 @@ async def test_an_address_of_a_document_goes_where_it_is_fetched() -> None:
                 ) as said:
                     await anext(said)
             assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
+
+
+async def test_mistral_gets_no_names_of_speakers_and_that_is_said() -> None:
+    messages = [{**SAID[0], "name": "ann"}]
+    request = chat.parse_request({"messages": messages}, "theirs").request
+    async with vendor_that(says_reply) as vendor:
+        async with provider_for(vendor, "remote::mistral", api_key="x") as provider:
+            reply = await provider.relay(asking(messages=messages), THEIRS)
+            assert reply.dropped == ("messages.name",)
+            async with aclosing(provider.chat_completion(request)) as said:
+                [start] = [event async for event in said if isinstance(event, StreamStart)]
+            assert start.dropped == ("messages.name",)
+            reply = await provider.relay(asking(messages=SAID), THEIRS)
+            assert reply.dropped == ()
+        assert [json.loads(body)["messages"] for _, body in vendor.asked] == [SAID] * 3
+        settings = {"api_key": "x", "unsupported": "refuse"}
+        async with provider_for(vendor, "remote::mistral", **settings) as provider:
+            with pytest.raises(APIError) as refused:
+                await provider.relay(asking(messages=messages), THEIRS)
+            assert refused.value.param == "messages.name"
+        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
+            await provider.relay(asking(messages=messages), THEIRS)
+        assert json.loads(vendor.asked[-1][1])["messages"] == messages
 
 
 def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:

@@ -1,6 +1,7 @@
-"""The input of a custom tool, a plain text, as the arguments of a function and back.
+"""Custom tools, OpenAI's whose input is a plain text, as functions and back.
 
-The model is offered a function with one string; what it writes is unwrapped as it comes.
+The model is offered a function with one string; what it writes is unwrapped as it comes. A grammar
+for the input is told, and not enforced.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from typing import Any
 
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import parse_json
+from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_fields import encode_json
 
-PARAMETERS: dict[str, Any] = {
+_PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
@@ -27,6 +29,22 @@ _WHOLE_CHARACTERS = re.compile(r'(?:[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u])*')
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LONGEST_ESCAPE = len(r"\u0000")
+
+
+def custom_tool(
+    name: str, description: str | None, grammar: tuple[str, str] | None = None
+) -> ToolDefinition:
+    """The function that stands for a custom tool.
+
+    Args:
+        name, description: as the model is told them.
+        grammar: the notation and the text of what its input should match.
+    """
+    if grammar is not None:
+        syntax, rules = grammar
+        wanted = f"The input has to match this grammar ({syntax}):\n{rules}"
+        description = f"{description}\n\n{wanted}" if description else wanted
+    return ToolDefinition(name, description, _PARAMETERS)
 
 
 def wrap(text: str) -> str:
