@@ -10,7 +10,7 @@ from llama_compat.dialects.base import HOSTED_SETTING, Asked, Dialect, Operation
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.chat.files import FILES
 from llama_compat.dialects.openai.chat.hosted import unread_hosted
-from llama_compat.dialects.openai.chat.tools import NEWER_NAMES, told_grammars
+from llama_compat.dialects.openai.chat.tools.asked import NEWER_NAMES, told_grammars
 from llama_compat.dialects.openai.chat.turns import REPLIES, TURNS
 from llama_compat.dialects.openai.chunks import withheld
 from llama_compat.dialects.openai.errors import render_error, render_stream_error

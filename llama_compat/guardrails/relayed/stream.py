@@ -191,11 +191,11 @@ class GuardedStream:
         """The parts that the client knows of: those that came behind what never goes on it does
         not."""
         parts = list(self._parts.values())
-        shown: set[int] = set()
+        shown: set[RelayedPart] = set()
         for held in self._queue:
             if not held.pieces:
-                return [each for each in parts if each.has_gone or id(each) in shown]
-            shown |= {id(piece.part) for piece, _, _ in held.pieces}
+                return [each for each in parts if each.has_gone or each in shown]
+            shown |= {piece.part for piece, _, _ in held.pieces}
         return parts
 
     # Events that are like those before them -------------------------------------------------------

@@ -16,8 +16,8 @@ from llama_compat.dialects.openai.chat.requests import (
     parse_response_format,
 )
 from llama_compat.dialects.openai.chat.streams import StreamRenderer
-from llama_compat.dialects.openai.chat.tool_choice import parse_choice
-from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm, parse_asked_tools
+from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm, parse_asked_tools
+from llama_compat.dialects.openai.chat.tools.choice import parse_choice
 from llama_compat.dialects.openai.chunks import EncodedChunks
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier

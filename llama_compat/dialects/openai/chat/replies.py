@@ -10,7 +10,7 @@ from msgspec import structs
 from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
 from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
-from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm
+from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm
 from llama_compat.dialects.openai.chunks import token_ids
 from llama_compat.dialects.openai.finish_reasons import matched_stop_string, stop_reason
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs

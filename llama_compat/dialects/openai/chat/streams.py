@@ -15,7 +15,7 @@ from llama_compat.dialects.openai.chat.replies import (
     tool_call_fragments,
 )
 from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
-from llama_compat.dialects.openai.chat.tools import FUNCTIONS, CallForm, CallsSent
+from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm, CallsSent
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import service_tier

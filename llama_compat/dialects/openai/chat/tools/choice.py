@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from llama_compat.dialects.members import as_list
-from llama_compat.dialects.openai.chat.tools import AskedTools
+from llama_compat.dialects.openai.chat.tools.asked import AskedTools
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ToolChoice, ToolDefinition
 

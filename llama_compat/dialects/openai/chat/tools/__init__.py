@@ -1,0 +1,1 @@
+"""The tools of chat requests: which there are, and which of them the model may call."""
