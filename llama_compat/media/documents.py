@@ -201,6 +201,21 @@ def file_name(document: DocumentContent, media_type: str) -> str:
     return name if suffix is None or name.lower().endswith(f".{suffix}") else f"{name}.{suffix}"
 
 
+def refuse_documents(messages: Iterable[Message], whose: str) -> None:
+    """Refuse documents for who takes none.
+
+    Args:
+        messages: of a conversation.
+        whose: what takes none.
+
+    Raises:
+        UnsupportedHere: 400; there is one among them.
+    """
+    for index, message in enumerate(messages):
+        if any(isinstance(each, DocumentContent) for each in media_in(message.content)):
+            raise not_taken("a document", f"messages[{index}].content", whose)
+
+
 def have_addresses(messages: Iterable[Message]) -> bool:
     """Whether there is a document that has to be fetched."""
     return any(

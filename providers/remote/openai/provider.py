@@ -35,7 +35,7 @@ from llama_compat.errors import unsupported_capability, unsupported_parameter, u
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
-from llama_compat.media.documents import have_addresses
+from llama_compat.media.documents import have_addresses, refuse_documents
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -452,6 +452,8 @@ class RemoteOpenAIProvider(
         """Say the next message of a conversation; with a search that only responses have, or the
         address of a document, as one."""
         is_response = request.vendor_search is not None and not in_chats(request.model)
+        if self.vendor.documents is None:
+            refuse_documents(request.messages, f"{self.vendor.name}'s OpenAI API")
         if "responses" in self._wires and have_addresses(request.messages):
             is_response = is_response or responses.has_words_for(request)
         body = (responses if is_response else chat).render_request(request)
@@ -579,7 +581,7 @@ class RemoteOpenAIProvider(
             fit = partial(alphanumeric_id, length=length)
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(size, with_fitting_ids, fields["messages"], fit)
-        if self.vendor.document_urls:
+        if self.vendor.documents == "document_url":
             size = memoryview(messages).nbytes
             fields["messages"] = await off_loop(size, with_document_urls, fields["messages"])
         if self._family(model) == ORDERED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from msgspec import Raw
 
@@ -117,8 +118,8 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
-        document_urls: whether a file in a message is a part `document_url`, and not `file`.
         takes_speakers: whether it takes a `name` in messages of others than tools.
+        documents: the part of a message that a file is; None where there is none for it.
         marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
@@ -146,8 +147,8 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
-    document_urls: bool = False
     takes_speakers: bool = True
+    documents: Literal["file", "document_url"] | None = "file"
     marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -249,6 +250,8 @@ VENDORS: dict[str, Vendor] = {
             "messages": "/messages",
             "count_tokens": "/messages/count_tokens",
         },
+        # The same page: PDFs are for the native API (2026-11-28).
+        documents=None,
         # The list of models is the native API's.
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},
         # The same page: over this API thinking is not given out and can't be given back (2026-11).
@@ -308,10 +311,10 @@ VENDORS: dict[str, Vendor] = {
         # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
-        document_urls=True,  # llama_compat.dialects.openai.chat.files
         # 422 `extra_forbidden` at `messages.0.user.name` (nomtek/mistralai_client_dart#44); of the
         # messages of mistralai 3.7.0 those of tools alone have one (2026-11-28).
         takes_speakers=False,
+        documents="document_url",  # llama_compat.dialects.openai.chat.files
         marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,

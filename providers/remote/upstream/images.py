@@ -192,8 +192,6 @@ _TYPES = {"image": "image/", "document": PDF}
 
 _WORDS = {"image": "image", "document": "PDF"}
 
-_CODES = {"image": "invalid_image_url", "document": "invalid_document_url"}
-
 _HEADERS = {
     kind: http1.encode_headers(
         {
@@ -234,10 +232,11 @@ def _with_urls(content: str | tuple[T, ...], urls: dict[_File, str]) -> str | tu
 
 
 def _refused(param: str, file: _File, why: str) -> APIError:
+    is_image = file.kind == "image"
     return invalid_parameter(
         param,
         f"The {file.kind} '{file.url[:200]}' can't be fetched: {why}.",
-        _CODES[file.kind],
+        "invalid_image_url" if is_image else "invalid_document_url",
     )
 
 

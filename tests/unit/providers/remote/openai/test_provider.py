@@ -218,19 +218,35 @@ async def test_mistral_gets_files_in_its_own_part() -> None:
 
 async def test_an_address_of_a_document_goes_where_it_is_fetched() -> None:
     file = {"file_id": "https://example.com/a.pdf"}
-    async with vendor_that(says_reply) as vendor:
-        async with provider_for(vendor, "remote::openai", api_key="x") as provider:
-            part = {"type": "input_file", "file_url": "https://example.com/a.pdf"}
-            assert (await sent(provider, vendor, file))[-1] == part
-        async with provider_for(vendor, "remote::groq", api_key="x") as provider:
-            content = [{"type": "file", "file": file}]
-            body = {"messages": [{"role": "user", "content": content}]}
-            with pytest.raises(APIError, match="takes bytes alone") as caught:
-                async with aclosing(
-                    provider.chat_completion(chat.parse_request(body, "theirs").request)
-                ) as said:
-                    await anext(said)
-            assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, "remote::openai", api_key="x") as provider,
+    ):
+        part = {"type": "input_file", "file_url": "https://example.com/a.pdf"}
+        assert (await sent(provider, vendor, file))[-1] == part
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "file", "why"),
+    [
+        ("remote::groq", {"file_id": "https://example.com/a.pdf"}, "takes bytes alone"),
+        ("remote::anthropic", {"file_data": PDF}, "Anthropic's OpenAI API does not take"),
+    ],
+)
+async def test_a_document_that_can_not_arrive_is_refused(
+    provider_type: str, file: dict[str, Any], why: str
+) -> None:
+    body = {"messages": [{"role": "user", "content": [{"type": "file", "file": file}]}]}
+    request = chat.parse_request(body, "theirs").request
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, api_key="x") as provider,
+        aclosing(provider.chat_completion(request)) as said,
+    ):
+        with pytest.raises(APIError, match=why) as caught:
+            await anext(said)
+        assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
+        assert not vendor.asked
 
 
 async def test_mistral_gets_no_names_of_speakers_and_that_is_said() -> None:
