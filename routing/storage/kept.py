@@ -35,6 +35,10 @@ class KeptAPI(Struct, frozen=True):
         output: the member of a reply that holds what the model said.
         names_items: whether what it holds can be asked for by id.
         lists_errors: whether a reply has several errors, or one.
+        outlives_earlier: whether a reply is gone on from although one before it was deleted; the
+            conversation begins after that. OpenAI has it so
+            (https://community.openai.com/t/expiration-and-deletion-behavior-of-api-responses/1149127,
+            2026-11-28).
         code, previous_code: the codes of the errors that there is no such reply: 404 where it is
             asked for, and 400 where it is to be gone on from.
     """
@@ -47,6 +51,7 @@ class KeptAPI(Struct, frozen=True):
     previous_code: str
     names_items: bool = False
     lists_errors: bool = False
+    outlives_earlier: bool = False
 
     @property
     def previous(self) -> str:
@@ -91,6 +96,7 @@ RESPONSES_KEPT = KeptAPI(
     "response_not_found",
     "previous_response_not_found",
     names_items=True,
+    outlives_earlier=True,
 )
 INTERACTIONS_KEPT = KeptAPI(
     "interaction",

@@ -70,6 +70,18 @@ class StoredResponse(Struct, frozen=True):
     is_left: bool = False
 
 
+class History(Struct, frozen=True):
+    """A conversation that a response goes on from.
+
+    Attributes:
+        items: of it.
+        lost: the id of the reply with which it begins no more, as that is not kept any longer.
+    """
+
+    items: Items = []
+    lost: str | None = None
+
+
 class ResponseStore:
     """The store, from `start` to `stop`. Whoever is not the owner of a response finds none.
 
@@ -249,12 +261,13 @@ class ResponseStore:
             response = (await self.get(owner, response_id, api)).response
         return response
 
-    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> Items:
-        """The items of the conversation that ends with a response of `api`: input and output of
-        each.
+    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> History:
+        """The conversation that ends with a response of `api`: input and output of each, as far
+        back as they are kept, where the API has that.
 
         Raises:
-            APIError: 400, one of the chain is not there, or the chain is too long.
+            APIError: 400, the last of the chain, or any that has to be, is not there, or the chain
+                is too long.
         """
         if api_of(response_id) is not api:
             raise api.previous_not_found(response_id)
@@ -266,13 +279,13 @@ class ResponseStore:
             raise _too_long(api, response_id)
         if any(status in RUNNING for _, _, status, _ in chain):
             raise api.still_running(response_id)
-        ids = [row[0] for row in chain]
-        if lost := chain[-1][1]:
-            raise api.previous_not_found(lost)
+        ids, lost = [row[0] for row in chain], chain[-1][1] or None
         held = await self._held(ids)
-        if lost := next((each for each in ids if each not in held), None):
+        if gone := next((each for each in ids if each not in held), None):
+            ids, lost = ids[: ids.index(gone)], gone  # It was deleted just now.
+        if lost is not None and not (ids and api.outlives_earlier):
             raise api.previous_not_found(lost)
-        return [item for each in reversed(ids) for item in held[each]]
+        return History([item for each in reversed(ids) for item in held[each]], lost)
 
     async def items(self, owner: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Those of the items with these ids that the owner's responses have."""

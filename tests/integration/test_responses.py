@@ -312,6 +312,16 @@ def test_a_response_is_kept_gone_on_from_and_forgotten(
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model="chat", input="Hi", previous_response_id=first.id)
     assert caught.value.code == "previous_response_not_found"
+    third = client.responses.with_raw_response.create(
+        model="chat", input="And now?", previous_response_id=second.id
+    )
+    _, sent = chat_vendor.received[-1]
+    assert [message["content"] for message in sent["messages"]] == [
+        "What is my name?",
+        "Your name is Ada.",
+        "And now?",
+    ]
+    assert third.headers["x-llama-compat-dropped"] == f"previous_response_id={first.id}"
 
 
 def test_a_streamed_response_is_kept_before_its_end_is_told(client: openai.OpenAI) -> None:

@@ -15,7 +15,7 @@ from llama_compat.wire.json_fields import encode_json
 from routing.allowance import Allowance
 from routing.storage.kept import RESPONSES_KEPT, KeptAPI
 from routing.storage.kept_rows import Items
-from routing.storage.responses import ResponseStore
+from routing.storage.responses import History, ResponseStore
 
 REMEMBERED = 32
 """So many responses a connection knows; the one that was gone on from longest ago makes room."""
@@ -145,8 +145,8 @@ class Recall:
 
     # What the request finds -----------------------------------------------------------------------
 
-    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> Items:
-        """The items of the conversation that ends with a response.
+    async def history(self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT) -> History:
+        """The conversation that ends with a response.
 
         Raises:
             APIError: 400, it is known nowhere, or is too long.
@@ -155,12 +155,12 @@ class Recall:
         if known is not None:
             self._earlier = known.turns
             size = sum(len(turn.items) for turn in known.turns)
-            return await off_loop(size, _decoded, known.turns)
+            return History(await off_loop(size, _decoded, known.turns))
         if self._store is None:
             raise _not_known(response_id)
-        items = await self._store.history(owner, response_id, api)
-        self._earlier = (RecalledTurn(encode_json(items)),)
-        return items
+        history = await self._store.history(owner, response_id, api)
+        self._earlier = (RecalledTurn(encode_json(history.items)),)
+        return history
 
     async def items(self, owner: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Those of the items with these ids that are known."""

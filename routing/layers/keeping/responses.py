@@ -38,7 +38,7 @@ from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
 from routing.storage.kept import KeptAPI
 from routing.storage.kept_rows import Items
-from routing.storage.responses import ResponseStore
+from routing.storage.responses import History, ResponseStore
 
 Equip = Callable[[Call, Route, list[ReplyPart]], Awaitable[Call]]
 """Gives a call the tools that the server runs for it, as the layer behind does later."""
@@ -105,12 +105,15 @@ class Responses:
             recall.asks(calls.items(call.fields) if turn is None else turn.input)
         if turn is not None and warms_up:
             return await turn.warmed_up()
+        lost = () if turn is None else turn.lost
         if any(relaying):
-            relayed = await _expanded(calls, call, kept, route)
+            relayed, missing = await _expanded(calls, call, kept, route)
+            lost = lost or missing
             request.call = replace(request.call or call, relayed=relayed)
         if turn is None and isinstance(kept, ResponseStore) and _in_background(calls, call):
             return await self._at_vendor(calls, request, kept)
         reply = await self._next(request)
+        reply.dropped = (*reply.dropped, *lost)
         if recall is not None and reply.translation is None:
             recall.relayed()
         return reply if turn is None else await turn.kept(reply)
@@ -154,7 +157,7 @@ class Responses:
         return Reply(
             encode_json(queued),
             headers=JSON_HEADERS,
-            dropped=tuple(fitted.dropped),
+            dropped=(*fitted.dropped, *turn.lost),
             adapted=tuple(fitted.adapted),
         )
 
@@ -244,6 +247,7 @@ class Turn:
         call: with what the store has of the conversation.
         keeping: the store's side of it; each attempt makes a response of its own of that.
         input: the items that are the request's own.
+        lost: what is told of earlier turns that are not kept any longer.
     """
 
     def __init__(
@@ -253,6 +257,7 @@ class Turn:
         store: ResponseStore | Recall,
         input: Items,
         previous: str | None,
+        lost: tuple[str, ...] = (),
     ) -> None:
         kept = KEPT_CALLS[call.operation.dialect.name].kept
         self.call = replace(call, operation=kept(call.operation, keeping))
@@ -261,6 +266,7 @@ class Turn:
         self._store = store
         self.input = input
         self._previous = previous
+        self.lost = lost
 
     @classmethod
     async def of(cls, call: Call, store: ResponseStore | Recall) -> Turn:
@@ -276,6 +282,7 @@ class Turn:
         named = [item["id"] for item in value if _is_reference(item)]
         references = await store.items(owner, named) if named else {}
         unique = os.urandom(12).hex()
+        earlier = await _earlier(calls.api, store, owner, previous)
         keeping = Keeping(
             f"{calls.api.prefix}{unique}",
             # Only what is made by the model is kept: a compacted conversation is the client's.
@@ -283,7 +290,7 @@ class Turn:
             and (call.operation is calls.operation or call.operation is WARM_UP)
             and _member(call.fields, "store") is not False,
             background=_member(call.fields, "background") is True,
-            earlier=await _earlier(calls.api, store, owner, previous),
+            earlier=earlier.items,
             references=references,
         )
         if keeping.background and not keeping.store:
@@ -295,7 +302,8 @@ class Turn:
         found = [
             references.get(item["id"], item) if _is_reference(item) else item for item in value
         ]
-        return cls(call, keeping, store, calls.described(found, unique), previous)
+        items = calls.described(found, unique)
+        return cls(call, keeping, store, items, previous, _told(calls.api, earlier))
 
     async def save(self, response: Mapping[str, Any]) -> None:
         """Keep `response`, even if the client leaves while that is done."""
@@ -350,9 +358,14 @@ class Turn:
 
 async def _earlier(
     api: KeptAPI, store: ResponseStore | Recall, owner: str, previous: str | None
-) -> Items:
+) -> History:
     """The conversation that a request goes on from."""
-    return [] if previous is None else await store.history(owner, previous, api)
+    return History() if previous is None else await store.history(owner, previous, api)
+
+
+def _told(api: KeptAPI, history: History) -> tuple[str, ...]:
+    """What a client is told of a conversation of which there is no longer all."""
+    return () if history.lost is None else (f"{api.previous}={history.lost}",)
 
 
 def _in_background(calls: KeptCalls, call: Call) -> bool:
@@ -367,26 +380,26 @@ def _in_background(calls: KeptCalls, call: Call) -> bool:
 
 async def _expanded(
     calls: KeptCalls, call: Call, store: ResponseStore | Recall, route: Route
-) -> JSONFields | None:
+) -> tuple[JSONFields | None, tuple[str, ...]]:
     """What a vendor gets that keeps responses of its own, where the conversation is kept here: all
-    of it, or the vendor's own id of it; None where it is not."""
+    of it, or the vendor's own id of it; None where it is not. And what the client is told of it."""
     api, previous = calls.api, _member(call.fields, calls.api.previous)
     if not previous or (isinstance(store, Recall) and store.is_at_vendor(previous)):
-        return None
+        return None, ()
     if isinstance(store, ResponseStore):
         at = await store.at_vendor(call.principal.id, previous)
         if at is not None and all(each.provider.id == at.provider for each in route.targets):
-            return {**call.fields, api.previous: to_raw(at.id)}
+            return {**call.fields, api.previous: to_raw(at.id)}, ()
     try:
         earlier = await store.history(call.principal.id, previous, api)
     except APIError as error:
         if error.code == api.previous_code:
-            return None
+            return None, ()
         raise
-    items = [*calls.sent(earlier), *calls.items(call.fields)]
+    items = [*calls.sent(earlier.items), *calls.items(call.fields)]
     fields = {**call.fields, "input": to_raw(items)}
     del fields[api.previous]
-    return fields
+    return fields, _told(api, earlier)
 
 
 def _is_reference(item: Mapping[str, Any]) -> bool:

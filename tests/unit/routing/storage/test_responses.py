@@ -158,15 +158,27 @@ async def test_a_deleted_response_is_gone(store: ResponseStore) -> None:
 async def test_a_conversation_is_all_of_its_turns(store: ResponseStore) -> None:
     await save(store, "r1")
     await save(store, "r2", previous="r1", text="again")
-    items = await store.history(OWNER, "r2")
-    assert [item["id"] for item in items] == ["in_r1", "msg_r1", "in_r2", "msg_r2"]
+    history = await store.history(OWNER, "r2")
+    assert [item["id"] for item in history.items] == ["in_r1", "msg_r1", "in_r2", "msg_r2"]
+    assert history.lost is None
 
 
-async def test_a_conversation_that_lost_its_beginning_is_refused(store: ResponseStore) -> None:
-    await save(store, "r1")
-    await save(store, "r2", previous="r1")
-    await store.delete(OWNER, "r1")
-    assert await code_of(store.history(OWNER, "r2")) == (400, "previous_response_not_found")
+@pytest.mark.parametrize("lost", ["r1", "r2"])
+async def test_a_conversation_that_lost_its_beginning_is_what_came_after(
+    store: ResponseStore, lost: str
+) -> None:
+    names = ["r1", "r2", "r3"]
+    for name, previous in zip(names, [None, *names], strict=False):
+        await save(store, name, previous=previous)
+    await store.delete(OWNER, lost)
+    history = await store.history(OWNER, "r3")
+    left = names[names.index(lost) + 1 :]
+    assert [item["id"] for item in history.items] == [
+        item for name in left for item in (f"in_{name}", f"msg_{name}")
+    ]
+    assert history.lost == lost
+    await store.delete(OWNER, "r3")
+    assert await code_of(store.history(OWNER, "r3")) == (400, "previous_response_not_found")
 
 
 async def test_a_conversation_may_not_be_endless(
@@ -175,7 +187,7 @@ async def test_a_conversation_may_not_be_endless(
     for index in range(4):
         await save(store, f"r{index}", previous=f"r{index - 1}" if index else None)
     monkeypatch.setattr(module, "MAX_CHAIN", 4)
-    assert len(await store.history(OWNER, "r3")) == 8
+    assert len((await store.history(OWNER, "r3")).items) == 8
     monkeypatch.setattr(module, "MAX_CHAIN", 3)
     assert await code_of(store.history(OWNER, "r3")) == (400, "conversation_too_long")
     monkeypatch.setattr(module, "MAX_CHAIN", 4)
@@ -302,7 +314,8 @@ async def test_a_running_response_can_not_be_gone_on_from(store: ResponseStore) 
     await save(store, "r1", background=True, status="queued", output=[])
     assert await code_of(store.history(OWNER, "r1")) == (400, "invalid_value")
     await store.complete(response("r1", background=True))
-    assert [item["id"] for item in await store.history(OWNER, "r1")] == ["in_r1", "msg_r1"]
+    history = await store.history(OWNER, "r1")
+    assert [item["id"] for item in history.items] == ["in_r1", "msg_r1"]
     assert list(await store.items(OWNER, ["msg_r1"])) == ["msg_r1"]
 
 
@@ -503,7 +516,8 @@ async def test_an_interaction_goes_on_from_its_steps(store: ResponseStore) -> No
     await store.save(OWNER, interaction("int_1"), STEPS)
     await store.save(OWNER, interaction("int_2"), STEPS, "int_1")
     told = [*STEPS, *interaction("int_1")["steps"]]
-    assert await store.history(OWNER, "int_2", INTERACTIONS_KEPT) == told * 2
+    history = await store.history(OWNER, "int_2", INTERACTIONS_KEPT)
+    assert history.items == told * 2
     assert await store.items(OWNER, ["call_1"]) == {}
     await store.delete(OWNER, "int_1", INTERACTIONS_KEPT)
     lost = store.history(OWNER, "int_2", INTERACTIONS_KEPT)

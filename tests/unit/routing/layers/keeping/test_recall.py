@@ -53,7 +53,7 @@ async def say(
 ) -> list[Any]:
     """One turn that comes to `response_id`; the items that it went on from."""
     recall = Recall(memory, kept_in, previous)
-    earlier = await recall.history(OWNER, previous) if previous else []
+    earlier = (await recall.history(OWNER, previous)).items if previous else []
     recall.asks([item(f"asked {response_id}")])
     response = {"id": response_id, "output": [item(f"said {response_id}")], **members}
     if kept_in is not None and members.get("store"):

@@ -189,7 +189,8 @@ async def test_what_a_connection_knows_is_sent_to_who_does_not_keep_it(at_vendor
     memory.keep("resp_1", Known((RecalledTurn(b'[{"id":"i","role":"user"}]'),), at_vendor))
     recall = Recall(memory, None, "resp_1")
     call = call_of({"input": "Hi", "previous_response_id": "resp_1"}, RESPONSES)
-    relayed = await _expanded(KEPT_CALLS[RESPONSES.dialect.name], call, recall, ROUTE)
+    relayed, lost = await _expanded(KEPT_CALLS[RESPONSES.dialect.name], call, recall, ROUTE)
+    assert lost == ()
     if at_vendor:
         assert relayed is None
     else:
