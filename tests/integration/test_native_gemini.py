@@ -103,6 +103,9 @@ def client(vendor: GeminiVendor) -> Iterator[openai.OpenAI]:
         yield one
 
 
+PDF = "application/pdf"
+
+
 class TestGemini(NativeSuite):
     def test_asks_as_the_api_wants_it(self, vendor: Vendor, client: openai.OpenAI) -> None:
         vendor.will_say(Reply(text="Hi"))
@@ -243,6 +246,19 @@ class TestGemini(NativeSuite):
         assert "x-goog-api-key" not in fetched.headers
         assert asked.body["contents"][0]["parts"] == [
             {"inlineData": {"mimeType": "image/png", "data": "ZG90"}}
+        ]
+
+    def test_fetches_documents_for_the_vendor(self, vendor: Vendor, client: openai.OpenAI) -> None:
+        stream = Answer([vendor.stream(Reply(text="A report."))], content_type="text/event-stream")
+        vendor.server.will_answer(Answer([b"%PDF"], content_type=PDF), streamed=stream)
+        file = {"file_id": f"{vendor.server.url}/a.pdf", "filename": "a.pdf"}
+        messages = [{"role": "user", "content": [{"type": "file", "file": file}]}]
+        assert self.stream(client, model="near-model", messages=messages).text == "A report."
+        fetched, asked = vendor.server.received
+        assert (fetched.method, fetched.path) == ("GET", "/a.pdf")
+        assert asked.body["contents"][0]["parts"] == [
+            {"text": "a.pdf\n"},
+            {"inlineData": {"mimeType": PDF, "data": "JVBERg=="}},
         ]
 
     def test_fetches_images_from_the_public_internet_alone(

@@ -259,8 +259,7 @@ def _render_content(content: Content, path: str, names: DocumentNames) -> list[d
         lambda each: render_document(each, path, names),
     )
     if any("document" in block for block in blocks) and not any("text" in each for each in blocks):
-        # "If you include a ContentBlock with a document field, you must also include one with a
-        # text field" (docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html).
+        # A message with a document has to have a text, too.
         blocks.append({"text": ATTACHED})
     return blocks
 

@@ -250,7 +250,7 @@ VENDORS: dict[str, Vendor] = {
             "messages": "/messages",
             "count_tokens": "/messages/count_tokens",
         },
-        # The same page: PDFs are for the native API (2026-11-28).
+        # The same page, in a copy of 2025-11: PDFs are for the native API.
         documents=None,
         # The list of models is the native API's.
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},

@@ -68,7 +68,7 @@ FILES = WireFiles(member="messages", named=_named)
 def with_document_urls(messages: Raw) -> Raw:
     """The `messages` of a request with the parts for files that Mistral has, where they hold them.
 
-    Source: mistralai 3.7.0, client/models/documenturlchunk.py.
+    As clients of its SDK make a `DocumentURLChunk`, of `data:` URLs too (2026-11-28).
     """
     if b'"file_data"' not in bytes(messages):
         return messages
