@@ -102,11 +102,9 @@ def codes_of_tables() -> Iterator[str]:
     from llama_compat.error_classes import OPENAI_CODES
     from providers.local.media.medium import WORDS
     from providers.remote.upstream.connection_errors import _BROKEN_OFF
-    from providers.remote.upstream.images import _CODES
     from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
 
     yield from OPENAI_CODES.values()
-    yield from _CODES.values()
     yield from (code for _, code in (REQUEST_ERRORS | UPSTREAM_ERRORS).values())
     yield from (code for _, (_, code) in _BROKEN_OFF)
     for api in (RESPONSES_KEPT, INTERACTIONS_KEPT):
