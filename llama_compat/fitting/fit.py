@@ -304,10 +304,17 @@ def fit_request(
         why = "the model can't be made to call a tool"
         fitted.refused[_path(asked, "tool_choice")] = why
     if adapt:
-        _fit_messages(fit.facts, request.messages, fitted)
+        fit_messages(fit.facts, request.messages, fitted)
 
 
-def _fit_messages(facts: Facts, messages: Sequence[Message], fitted: Fitted) -> None:
+def fit_messages(facts: Facts, messages: Sequence[Message], fitted: Fitted) -> None:
+    """Put instructions and what the model has said last as it takes them.
+
+    Args:
+        facts: of the model.
+        messages: the conversation.
+        fitted: what became of it, in `changes` and `adapted`.
+    """
     role = facts.instructions
     if role is not None and (with_role := _with_role(messages, role)) is not None:
         fitted.changes["messages"] = messages = with_role
