@@ -214,10 +214,12 @@ class WebSocket(asyncio.Protocol):
                 self._end()
                 return
             self._hold(before)
+            if self._error is not None:
+                return  # nothing more is read until the client has been told
         self._intake.resume()
 
     def _go_on(self) -> None:
-        if self.gone or self._is_full:
+        if self.gone or self._is_full or self._error is not None:
             return
         ahead, self._ahead = self._ahead, b""
         if ahead:
@@ -383,6 +385,8 @@ class WebSocket(asyncio.Protocol):
         self._messages.clear()
         self._part = None
         self._bytes = 0
+        # What came of a frame, too: it would lie there until the client agrees to the end.
+        self._protocol.reader.discard()
         self._room.shrink_to(0)
         self._tell()
         watchers, self._watchers = self._watchers, {}

@@ -105,8 +105,9 @@ def test_many_large_halves_have_room_for_so_many(
     hurried: ServerProcess, unharmed: Unharmed
 ) -> None:
     half = frame(b"x" * (8 * MIB))[: 6 * MIB]
+    # Of 240 MiB 32 are kept.
     with unharmed(hurried, grows=100 * MIB, holds=0.5), ExitStack() as stack:
-        connections = [stack.enter_context(upgraded(hurried)) for _ in range(20)]
+        connections = [stack.enter_context(upgraded(hurried)) for _ in range(40)]
         sending = [
             threading.Thread(target=send_until_closed, args=(each, half)) for each in connections
         ]
