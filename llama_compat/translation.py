@@ -19,7 +19,6 @@ from llama_compat.dialects.base import (
     Labels,
     RerankTranslation,
     StreamRenderer,
-    TokenCountTranslation,
     Translation,
 )
 from llama_compat.errors import (
@@ -37,7 +36,7 @@ from llama_compat.exchange import (
 )
 from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.choices import choices_of
-from llama_compat.fitting.fit import Fitted, fit_messages
+from llama_compat.fitting.fit import Fitted
 from llama_compat.fitting.forced_reply import reply_by_call
 from llama_compat.fitting.honoured import (
     GenerationRequest,
@@ -329,14 +328,7 @@ async def answer_token_count(
     Raises:
         APIError: what the provider raised.
     """
-    parsed = await off_loop(call.size, parsed_to_count, call, target)
-    translation = cast(TokenCountTranslation, parsed)
-    form = None if target.fit is None else target.fit.form
-    request = structs.replace(translation.request, request_id=call.request_id, thinking=form)
-    if target.fit is not None and provider.config.unsupported in (None, "adapt"):
-        fitted = Fitted()
-        fit_messages(target.fit.facts, request.messages, fitted)
-        request = structs.replace(request, **fitted.changes)
+    translation, request = await off_loop(call.size, parsed_to_count, provider, call, target)
     if call.guard is not None:
         from llama_compat.guardrails.given import requests_seen
 

@@ -18,7 +18,15 @@ from llama_compat.dialects.base import (
 )
 from llama_compat.errors import nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import Call, Target
-from llama_compat.fitting.fit import WISHES, Fit, Fitted, fit_members, fit_request, remove
+from llama_compat.fitting.fit import (
+    WISHES,
+    Fit,
+    Fitted,
+    fit_members,
+    fit_messages,
+    fit_request,
+    remove,
+)
 from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
 from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
@@ -94,7 +102,7 @@ def honoured(
         APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
     """
     operation, body = call.operation, decoded(call)
-    asked, mode = operation.parameters(body), provider.config.unsupported or "adapt"
+    asked, mode = operation.parameters(body), _mode(provider)
     usual = operation.usual(body)
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
@@ -211,16 +219,29 @@ def _leave_out_hosted(body: dict[str, Any], kinds: Set[str]) -> None:
 
 
 def parsed_to_count(
-    call: Call, target: Target
-) -> Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation:
-    """A request that is counted, and not answered.
+    provider: VocabularyProvider, call: Call, target: Target
+) -> tuple[TokenCountTranslation, ChatCompletionRequest]:
+    """A request that is counted, and not answered, and its conversation as it would be asked.
 
     Raises:
         APIError: 400, it is malformed.
     """
     body = decoded(call)
     _leave_out_hosted(body, frozenset())  # Nothing is run to count.
-    return call.operation.parse(body, target.model)
+    translation = cast(TokenCountTranslation, call.operation.parse(body, target.model))
+    fitted = Fitted()
+    if target.fit is not None:
+        fitted.changes["thinking"] = target.fit.form
+        if _mode(provider) == "adapt":
+            fit_messages(target.fit.facts, translation.request.messages, fitted)
+    return translation, structs.replace(
+        translation.request, request_id=call.request_id, **fitted.changes
+    )
+
+
+def _mode(provider: VocabularyProvider) -> str:
+    """What becomes of what the provider or its model does not take."""
+    return provider.config.unsupported or "adapt"
 
 
 def decoded(call: Call) -> dict[str, Any]:
