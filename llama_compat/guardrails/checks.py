@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -14,6 +14,13 @@ from llama_compat.guardrails.settings import PLACES, CheckSettings, Mode, Place
 
 END = 1 << 62
 """More characters than a reply has."""
+
+WORD_LENGTH = 40
+"""Characters; of texts that are no longer, as the names of members are, it is remembered whether
+anything is in them."""
+
+KNOWN_WORDS = 2000
+"""So many of them, with the places where they stand."""
 
 
 class Sought(Struct, frozen=True, eq=False):
@@ -50,6 +57,8 @@ class Checks:
         self._sought: Mapping[Place, Sequence[Sought]] = {
             place: _sought(place, self.settings) for place in PLACES
         }
+        # Names of members are the same in every event.
+        self._word_has_nothing = lru_cache(maxsize=KNOWN_WORDS)(self._has_nothing)
         slow = {place for each in self.settings if each.presidio for place in each.places}
         self.is_slow = bool(slow)
         self.is_slow_with_replies = not slow.isdisjoint(("output", "tool_arguments"))
@@ -57,6 +66,19 @@ class Checks:
     def sought(self, place: Place) -> Sequence[Sought]:
         """What is looked for in a text of `place`."""
         return self._sought[place]
+
+    def has_nothing(self, place: Place, text: str) -> bool:
+        """Whether there is nothing in a whole text of `place`, as far as that is quick to tell."""
+        if len(text) <= WORD_LENGTH:
+            return self._word_has_nothing(place, text)
+        return self._has_nothing(place, text)
+
+    def _has_nothing(self, place: Place, text: str) -> bool:
+        return "\\" not in text and self.has_nothing_but_escapes(place, text)
+
+    def has_nothing_but_escapes(self, place: Place, text: str) -> bool:
+        """The same of one whose escapes, if it has any, are no more than what they look like."""
+        return all(each.search.has_nothing(text) for each in self._sought[place])
 
     def asked(self, place: Place) -> Sequence[CheckSettings]:
         """The checks that are asked about a text of `place` as a whole."""

@@ -128,7 +128,7 @@ class Guard:
             Blocked: nothing is.
         """
         is_said = is_said and self._has_entities(place)
-        if not is_said and self.has_nothing(place, text):
+        if not is_said and self.checks.has_nothing(place, text):
             return text
         key = (place, text, is_said)
         known = self._seen.get(key)
@@ -149,17 +149,6 @@ class Guard:
         if self.checks.is_slow:
             return await asyncio.to_thread(work, *args, **kwargs)
         return await off_loop(size, work, *args, **kwargs)
-
-    def has_nothing(self, place: Place, text: str) -> bool:
-        """Whether there is nothing in a whole text, as far as that is quick to tell."""
-        return "\\" not in text and self.has_nothing_but_escapes(place, text)
-
-    def has_nothing_but_escapes(self, place: Place, text: str) -> bool:
-        """The same of one whose escapes, if it has any, are no more than what they look like."""
-        for each in self.checks.sought(place):  # noqa: SIM110 - asked for every name and text
-            if not each.search.has_nothing(text):
-                return False
-        return True
 
     def watches(self, place: Place) -> list[Watch]:
         """What is looked for in a text of `place`, and noted here."""
@@ -394,6 +383,7 @@ class Guard:
         """
 
         spoken = set(said_in(value, "output")) if self.checks.is_slow_with_replies else ()
+        has_nothing = self.checks.has_nothing
 
         def visit(place: Place, text: str) -> str:
             place = "output" if place == "input" else place
@@ -401,7 +391,7 @@ class Guard:
                 again = known[text]
                 return text if again == text else again
             is_said = (place, text) in spoken
-            if not (is_said or self._hidden.comes_back) and self.has_nothing(place, text):
+            if not is_said and has_nothing(place, text) and not self._hidden.comes_back:
                 return text
             in_json = is_json(place, text)
             said = GuardedText(self, place, in_json=in_json, is_reply=True, is_said=is_said)

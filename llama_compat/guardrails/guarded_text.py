@@ -131,7 +131,7 @@ def seen_together(guard: Guard, place: Place, texts: Sequence[str]) -> list[str]
     """
     whole = "".join(texts)
     comes_back = guard.puts_back and place == "output"
-    if not comes_back and guard.has_nothing_but_escapes(place, whole):
+    if not comes_back and guard.checks.has_nothing_but_escapes(place, whole):
         return [*texts]
     begins = [0, *accumulate(map(len, texts))]
     hidden: list[tuple[int, int, str]] = []

@@ -20,13 +20,6 @@ MOST_NEAR_MISSES = 50_000
 """So many matches of one pattern in one text are no matches at a second look; that is seconds of
 work. After that nobody looks on."""
 
-WORD_LENGTH = 40
-"""Characters; of texts that are no longer, as the names of members are, it is remembered whether
-anything is in them."""
-
-KNOWN_WORDS = 1000
-"""So many of them, for each set of patterns."""
-
 
 def whole(text: str) -> int:
     """All of a match counts."""
@@ -108,8 +101,6 @@ class Search:
         needs = [_needed(each.expression) for each in self.patterns]
         union = None if None in needs else "".join(filter(None, needs))
         self.may_have = re.compile(f"[{re.escape(union)}]" if union else "").search
-        # Names of members are the same in every event.
-        self._word_has_nothing = lru_cache(maxsize=KNOWN_WORDS)(self._has_nothing)
 
     def decided(self, text: str) -> int:
         """How far `text`, which may go on, can be told: a match that begins before is there whole,
@@ -138,11 +129,6 @@ class Search:
 
     def has_nothing(self, text: str) -> bool:
         """Whether there is nothing in a whole text, as far as that is quick to tell."""
-        if len(text) <= WORD_LENGTH:
-            return self._word_has_nothing(text)
-        return self._has_nothing(text)
-
-    def _has_nothing(self, text: str) -> bool:
         if len(text) < self._shortest or self.may_have(text) is None:
             return True
         return self._any.search(text.encode(errors="replace")) is None

@@ -260,7 +260,7 @@ class GuardedStream:
         if text.in_json and (text.has_escape or any("\\" in each for each in texts)):
             return False
         for word in found.words:
-            if not self._guard.has_nothing("output", word.decode(errors="replace")):
+            if not self._guard.checks.has_nothing("output", word.decode(errors="replace")):
                 return False
         return True
 
