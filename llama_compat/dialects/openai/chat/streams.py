@@ -197,7 +197,7 @@ class StreamParser(ChunkParser):
         return events
 
     def _cited(self, delta: Mapping[str, Any]) -> Iterator[StreamProgress]:
-        for citation in parse_citations(delta, self._said.whole):
+        for citation in parse_citations(delta, self._said.text):
             part, placed = self._said.placed(citation)
             yield StreamProgress(CitationDelta(placed), part=part)
 
