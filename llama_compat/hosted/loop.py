@@ -24,6 +24,7 @@ from llama_compat.types import (
     EMPTY_PARTS,
     AnyToolCall,
     ChatCompletionRequest,
+    ChatCompletionResponse,
     CompletionMessage,
     Content,
     ImageContent,
@@ -234,25 +235,12 @@ class _Loop:
         choice = self._request.tool_choice
         for turn in range(1, self._bounds.turns + 1):
             is_last = turn == self._bounds.turns or self._left == 0
-            collector = Collector()
+            asked, collector = self._asked(ToolChoice("none") if is_last else choice), Collector()
             part = ReplyPart("turn")
             self._toolbox.parts.append(part)
-            asked = self._asked(ToolChoice("none") if is_last else choice)
-            try:
-                async with aclosing(self._generate(asked)) as events:
-                    async for event in events:
-                        collector.add(event)
-                        if not isinstance(event, StreamStart):
-                            for each in self._listed():
-                                yield each
-                        for each in self._shown.of(event, sum(self._completed)):
-                            yield each
-            except APIError as error:
-                part.end(error.error_class.value)
-                error.is_last = self._has_run
-                raise
-            for each in self._shown.ended():
-                yield each
+            async with aclosing(self._said(asked, collector, part)) as events:
+                async for event in events:
+                    yield event
             said = collector.chat_completion()
             part.end(usage=said.usage)
             self._usages.append(said.usage)
@@ -260,14 +248,7 @@ class _Loop:
             own = [call for call in message.tool_calls if call.tool_name in self._names]
             cut = message.stop_reason in (StopReason.out_of_tokens, StopReason.content_filter)
             if not own or is_last or cut:
-                if message.stop_reason is StopReason.end_of_message and not self._shown.has_called:
-                    yield self._complete(StopReason.end_of_turn, said.service_tier)
-                else:
-                    yield self._complete(
-                        message.stop_reason or StopReason.end_of_turn,
-                        said.service_tier,
-                        message.stop_string,
-                    )
+                yield self._complete_as(said)
                 return
             parts = tuple(part for part in message.parts if part not in EMPTY_PARTS)
             self._messages.append(structs.replace(message, parts=parts))
@@ -276,22 +257,35 @@ class _Loop:
                 async for event in events:
                     waits = waits or _waits(event)
                     yield event
-            if self._is_withheld:
-                yield self._complete(StopReason.content_filter, said.service_tier)
-                return
-            if waits or self._shown.has_called:
-                reason = (
-                    StopReason.end_of_message if self._shown.has_called else StopReason.end_of_turn
-                )
+            reason = self._reason_to_end(waits=waits)
+            if reason is not None:
                 yield self._complete(reason, said.service_tier)
-                return
-            if not self._may_go_on():
-                yield self._complete(StopReason.out_of_tokens, said.service_tier)
                 return
             if choice is not None and choice.mode == "required":
                 choice = None  # It has called one, and would never come to its end.
 
     # The model ------------------------------------------------------------------------------------
+
+    async def _said(
+        self, asked: ChatCompletionRequest, collector: Collector, part: ReplyPart
+    ) -> Events:
+        """The events of what the model says to `asked`, which is what `collector` has then; `part`
+        is ended where it fails."""
+        try:
+            async with aclosing(self._generate(asked)) as events:
+                async for event in events:
+                    collector.add(event)
+                    if not isinstance(event, StreamStart):
+                        for each in self._listed():
+                            yield each
+                    for each in self._shown.of(event, sum(self._completed)):
+                        yield each
+        except APIError as error:
+            part.end(error.error_class.value)
+            error.is_last = self._has_run
+            raise
+        for each in self._shown.ended():
+            yield each
 
     def _asked(self, choice: ToolChoice | None) -> ChatCompletionRequest:
         request = self._request
@@ -334,6 +328,28 @@ class _Loop:
 
     def _usage(self) -> Usage:
         return add_usage(self._usages, 1) if len(self._usages) > 1 else self._usages[0]
+
+    def _reason_to_end(self, *, waits: bool) -> StopReason | None:
+        """Why the model is not asked again after its calls; None where it is.
+
+        Args:
+            waits: whether one of them is for the client to approve.
+        """
+        if self._is_withheld:
+            return StopReason.content_filter
+        if self._shown.has_called:
+            return StopReason.end_of_message
+        if waits:
+            return StopReason.end_of_turn
+        return None if self._may_go_on() else StopReason.out_of_tokens
+
+    def _complete_as(self, said: ChatCompletionResponse) -> StreamComplete:
+        """The end of a reply that ends with what the model `said` last."""
+        message = said.completion_message
+        if message.stop_reason is StopReason.end_of_message and not self._shown.has_called:
+            return self._complete(StopReason.end_of_turn, said.service_tier)
+        reason = message.stop_reason or StopReason.end_of_turn
+        return self._complete(reason, said.service_tier, message.stop_string)
 
     def _complete(
         self, reason: StopReason, tier: str | None, stop_string: str | None = None
