@@ -232,10 +232,8 @@ class StreamParser(EventParser):
             *map(HostedCallDelta, self._searches.rest()),
             *self._calls.finish(cut=reason is StopReason.out_of_tokens),
         ]
-        if self._called and reason is StopReason.end_of_turn:
-            reason = StopReason.end_of_message
         usage = parse_usage(interaction.get("usage")) or Usage()
-        return [*self._progress(left), StreamComplete(reason, usage)]
+        return [*self._progress(left), StreamComplete(reason.with_calls(self._called), usage)]
 
 
 # Of replies that were relayed ---------------------------------------------------------------------

@@ -155,7 +155,7 @@ def _stop_reason(response: Mapping[str, Any], *, called: bool) -> StopReason:
     if response.get("status") == "incomplete":
         why = str((response.get("incomplete_details") or {}).get("reason"))
         return _CUT_SHORT.get(why, StopReason.out_of_tokens)
-    return StopReason.end_of_message if called else StopReason.end_of_turn
+    return StopReason.end_of_turn.with_calls(called)
 
 
 # --------------------------------------------------------------------------------------------------
