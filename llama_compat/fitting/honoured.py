@@ -27,8 +27,8 @@ from llama_compat.fitting.fit import (
     fit_request,
     remove,
 )
-from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
+from llama_compat.hosted.toolbox import HostedToolbox
 from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
 from llama_compat.tools.names import NameForm
 from llama_compat.types import ChatCompletionRequest, CompletionRequest
