@@ -8,14 +8,12 @@ types and codes are the table.
 
 from __future__ import annotations
 
-import email.utils
-import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_compat.error_classes import ErrorClass, classify
 from llama_compat.wire.json_fields import to_raw
+from llama_compat.wire.retry_after import read_retry_after, retry_after
 
 TYPE_BY_STATUS = {
     400: "invalid_request_error",
@@ -160,49 +158,6 @@ class StaleConnection(APIError):
     def blames_target(self) -> bool:
         """Whether it counts against the target that gave it."""
         return False
-
-
-# When to come back --------------------------------------------------------------------------------
-
-_LONGEST_WAIT = 10.0**9
-"""Seconds: thirty years, and more than any vendor means."""
-
-
-def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """In how many seconds to come back (RFC 9110, section 10.2.3; OpenAI's `retry-after-ms` is more
-    exact); None where nobody said, or nothing that makes sense.
-
-    Args:
-        headers: of an answer, their names in lower case.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    said = headers.get("retry-after")
-    return _seconds_until(said) if said and _number(said) is None else _number(said)
-
-
-def retry_after(seconds: float) -> dict[str, str]:
-    """The headers that say to come back in so many seconds, as OpenAI has them."""
-    return {
-        "retry-after": str(math.ceil(seconds)),
-        "retry-after-ms": str(math.ceil(seconds * 1000)),
-    }
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if 0 <= value < _LONGEST_WAIT else None
-
-
-def _seconds_until(date: str) -> float | None:
-    try:
-        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return None
 
 
 # What is wrong with a request ---------------------------------------------------------------------
@@ -436,7 +391,7 @@ def too_many_connections(limit: int) -> APIError:
         f"This server has all the {limit} connections open that it takes at a time. Try again soon,"
         " reuse connections, or raise `max_connections` in its template.",
         code="too_many_connections",
-        headers={"retry-after": "1"},
+        headers=retry_after(1),
     )
 
 
@@ -448,7 +403,7 @@ def too_many_bodies(limit: int) -> APIError:
         " their bodies may come to together. Try again soon, or raise `max_bodies_bytes` in its"
         " template.",
         code="server_busy",
-        headers={"retry-after": "1"},
+        headers=retry_after(1),
     )
 
 
@@ -501,7 +456,7 @@ def targets_drained(targets: Sequence[str]) -> APIError:
         f"Nothing is sent to {', '.join(targets)} at the moment: whoever runs this server has"
         " drained it. Ask again later, or for another model.",
         code="targets_drained",
-        headers={"retry-after": "5"},
+        headers=retry_after(5),
     )
     error.was_sent = False
     return error
@@ -513,5 +468,5 @@ def shutting_down() -> APIError:
         503,
         "The server is shutting down. Retry against another instance, or later.",
         code="server_shutting_down",
-        headers={"retry-after": "5"},
+        headers=retry_after(5),
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llama_compat.fitting.fit import Fit
     from llama_compat.guardrails.guard import Guard
     from llama_compat.guardrails.settings import CheckSettings
-    from llama_compat.hosted.loop import HostedToolbox
+    from llama_compat.hosted.toolbox import HostedToolbox
     from llama_compat.reasoning.recollection import Recollection
     from llama_compat.wire.forms import Form
 

@@ -552,6 +552,11 @@ class StopReason(StrEnum):
     out_of_tokens = "out_of_tokens"
     content_filter = "content_filter"
 
+    def with_calls(self, called: bool) -> StopReason:
+        """The same of a reply that has `called` tools, or has not: where one has, and ended its
+        turn, it waits for their answers, whatever the word of who made it is."""
+        return StopReason.end_of_message if called and self is StopReason.end_of_turn else self
+
 
 class TokenLogProb(Struct, frozen=True):
     """One token: its text, its UTF-8 bytes (which may be part of a character), its log probability.

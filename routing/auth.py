@@ -10,8 +10,9 @@ from functools import lru_cache, partial
 from pydantic import SecretStr
 
 from llama_compat.distribution import ServerSettings
-from llama_compat.errors import APIError, invalid_api_key, retry_after, team_not_found
+from llama_compat.errors import APIError, invalid_api_key, team_not_found
 from llama_compat.exchange import ANYBODY, Principal
+from llama_compat.wire.retry_after import retry_after
 from routing.access.keys.ring import KeyRing
 from routing.access.keys.secret import digest_of
 from routing.asgi import RawHeaders

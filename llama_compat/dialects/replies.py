@@ -24,7 +24,9 @@ from llama_compat.types import (
     ReasoningDelta,
     StopReason,
     StreamEvent,
+    StreamProgress,
     TextDelta,
+    TokenLogProbs,
     UnparseableToolCall,
 )
 from llama_compat.wire import sse
@@ -142,6 +144,18 @@ def text_deltas(text: str) -> list[Delta]:
 def reasoning_deltas(text: str) -> list[Delta]:
     """What the next piece of a thought adds, which may be nothing."""
     return [ReasoningDelta(text)] if text else []
+
+
+def with_logprobs(
+    parts: ReplyParts, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
+) -> list[StreamProgress]:
+    """What a piece of a stream says, the first of it with the probabilities of its tokens; these
+    come with a text that is empty where nothing else is said."""
+    if logprobs is not None and not deltas:
+        deltas = [TextDelta("")]
+    return [
+        parts.progress(delta, None if place else logprobs) for place, delta in enumerate(deltas)
+    ]
 
 
 def pushed(parser: ObjectParser, objects: Iterable[Mapping[str, Any]]) -> Iterator[StreamEvent]:

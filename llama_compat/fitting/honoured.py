@@ -27,8 +27,8 @@ from llama_compat.fitting.fit import (
     fit_request,
     remove,
 )
-from llama_compat.hosted.loop import HostedToolbox
 from llama_compat.hosted.named import MEMBERS
+from llama_compat.hosted.toolbox import HostedToolbox
 from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
 from llama_compat.tools.names import NameForm
 from llama_compat.types import ChatCompletionRequest, CompletionRequest
@@ -124,41 +124,49 @@ def honoured(
             remove(body, path)
         fitted.dropped += [path for path in refused if path not in fitted.dropped]
 
-    known = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
-    if call.toolbox is not None and "tools" in honoured:
-        # Those the server runs, as functions that the model calls.
-        known = {path: why for path, why in known.items() if not _is_run(path, call.toolbox)}
+    def parsed() -> tuple[Translation, GenerationRequest]:
+        read = cast(Translation, operation.parse(body, target.model))
+        return read, read.requests[0]
+
+    known = _not_taken(call, asked, honoured, fitted)
     kinds = frozenset() if call.toolbox is None else call.toolbox.kinds
     # Whether its vendor runs a search is known when it is known what is asked of it.
     searching = {path: why for path, why in known.items() if generates and _searches(path)}
     settle({path: why for path, why in known.items() if path not in searching})
     _leave_out_hosted(body, kinds | {WEB_SEARCH} if searching else kinds)
-    translation = operation.parse(body, target.model)
     if not generates:
-        return translation, fitted
-    request = cast(Translation, translation).requests[0]
+        return operation.parse(body, target.model), fitted
+    translation, request = parsed()
     if searching and not _by_vendor(provider, request, fitted, fit):
         settle(searching)
         _leave_out_hosted(body, kinds)
-        translation = operation.parse(body, target.model)
-        request = cast(Translation, translation).requests[0]
+        translation, request = parsed()
     whys = provider.unsupported_values(_told(request, fit))
     values = {
         path: whys[name] for path, name in asked.items() if name in whys and path not in known
     }
     if values:
         settle(values)
-        translation = operation.parse(body, target.model)
-        request = cast(Translation, translation).requests[0]
+        translation, request = parsed()
     if fit is not None:
         fitted.refused = {}
         fit_request(fit, request, asked, fitted, adapt=mode == "adapt")
         if fitted.refused:
             settle(fitted.refused)
-            translation = operation.parse(body, target.model)
-            request = cast(Translation, translation).requests[0]
+            translation, request = parsed()
     fitted.changes |= _by_vendor(provider, request, fitted, fit)
     return translation, fitted
+
+
+def _not_taken(
+    call: Call, asked: Mapping[str, str], honoured: frozenset[str], fitted: Fitted
+) -> dict[str, str]:
+    """The paths of what is asked for and neither honoured nor run by the server, and why."""
+    refused = {path: "" for path, name in asked.items() if name not in honoured} | fitted.refused
+    if call.toolbox is None or "tools" not in honoured:
+        return refused
+    # Those the server runs are functions that the model calls.
+    return {path: why for path, why in refused.items() if not _is_run(path, call.toolbox)}
 
 
 def _by_vendor(

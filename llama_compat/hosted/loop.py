@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Protocol
+from contextlib import aclosing
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from llama_compat.errors import APIError
 from llama_compat.events import Collector, add_usage
 from llama_compat.fan_out import Events
 from llama_compat.hosted.as_one import AsOne
 from llama_compat.hosted.parts import ReplyPart
+from llama_compat.hosted.toolbox import HostedToolbox, OpenTools
 from llama_compat.hosted.vocabulary import HostedCall, HostedCallDelta, Source
 from llama_compat.once import Once
 from llama_compat.types import (
     EMPTY_PARTS,
     AnyToolCall,
     ChatCompletionRequest,
+    ChatCompletionResponse,
     CompletionMessage,
     Content,
     ImageContent,
@@ -36,110 +37,10 @@ from llama_compat.types import (
     StreamStart,
     TextContent,
     ToolChoice,
-    ToolDefinition,
     ToolResponseMessage,
     UnparseableToolCall,
     Usage,
 )
-
-
-class Bounds(Struct, frozen=True):
-    """How far one reply may go.
-
-    Attributes:
-        turns: how often the model is asked; the last time it may call no tool of the server's.
-        parallel: calls side by side.
-        seconds: for one call.
-        result_bytes: what a call may give the model; the rest is cut off.
-        tokens: of prompts and completions of all turns together, after which there is no other
-            turn; None for any number.
-    """
-
-    turns: int = 10
-    parallel: int = 4
-    seconds: float = 30.0
-    result_bytes: int = 64 * 1024
-    tokens: int | None = None
-
-
-class OpenTools(Protocol):
-    """The server's tools while one reply is made."""
-
-    @property
-    def definitions(self) -> Sequence[ToolDefinition]:
-        """What the model is shown."""
-        ...
-
-    @property
-    def listed(self) -> Sequence[HostedCall]:
-        """What the client is shown of where the tools come from."""
-        ...
-
-    def name_of(self, label: str, name: str) -> str | None:
-        """What the model calls the tool `name` of the MCP server `label`; None where it is not
-        among these."""
-        ...
-
-    def begun(self, call: AnyToolCall) -> HostedCall:
-        """The call as it is shown before it runs; one that waits for the user's word is not run."""
-        ...
-
-    async def run(self, call: AnyToolCall) -> HostedCall:
-        """Run a call; whatever goes wrong is what it gives, but for what the client is to blame
-        for.
-
-        Raises:
-            APIError: that.
-        """
-        ...
-
-
-class HostedToolbox(Protocol):
-    """What the server runs for one call of a client API."""
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The kinds of tools that it runs, of those that the call asks for."""
-        ...
-
-    @property
-    def known(self) -> frozenset[str]:
-        """The kinds of tools that the server has."""
-        ...
-
-    @property
-    def stays_here(self) -> bool:
-        """Whether no vendor can run them, as what they need is here: vector stores, and MCP servers
-        of the template."""
-        ...
-
-    @property
-    def bounds(self) -> Bounds:
-        """How far it goes."""
-        ...
-
-    @property
-    def adapted(self) -> Sequence[str]:
-        """What the models were told in another way of the tools that were opened, by name."""
-        ...
-
-    @property
-    def parts(self) -> list[ReplyPart]:
-        """What was done so far; the loop adds to it as it goes."""
-        ...
-
-    def affords(self, usage: Usage) -> bool:
-        """Whether the model may be asked again after it has used so much."""
-        ...
-
-    def opened(self, request: ChatCompletionRequest) -> AbstractAsyncContextManager[OpenTools]:
-        """The tools that `request` asks for, for one reply to it.
-
-        Raises:
-            APIError: 400, 403, it asks for what there is not, or what is not for it.
-        """
-        ...
-
 
 Generate = Callable[[ChatCompletionRequest], Events]
 
@@ -234,25 +135,12 @@ class _Loop:
         choice = self._request.tool_choice
         for turn in range(1, self._bounds.turns + 1):
             is_last = turn == self._bounds.turns or self._left == 0
-            collector = Collector()
+            asked, collector = self._asked(ToolChoice("none") if is_last else choice), Collector()
             part = ReplyPart("turn")
             self._toolbox.parts.append(part)
-            asked = self._asked(ToolChoice("none") if is_last else choice)
-            try:
-                async with aclosing(self._generate(asked)) as events:
-                    async for event in events:
-                        collector.add(event)
-                        if not isinstance(event, StreamStart):
-                            for each in self._listed():
-                                yield each
-                        for each in self._shown.of(event, sum(self._completed)):
-                            yield each
-            except APIError as error:
-                part.end(error.error_class.value)
-                error.is_last = self._has_run
-                raise
-            for each in self._shown.ended():
-                yield each
+            async with aclosing(self._said(asked, collector, part)) as events:
+                async for event in events:
+                    yield event
             said = collector.chat_completion()
             part.end(usage=said.usage)
             self._usages.append(said.usage)
@@ -260,14 +148,7 @@ class _Loop:
             own = [call for call in message.tool_calls if call.tool_name in self._names]
             cut = message.stop_reason in (StopReason.out_of_tokens, StopReason.content_filter)
             if not own or is_last or cut:
-                if message.stop_reason is StopReason.end_of_message and not self._shown.has_called:
-                    yield self._complete(StopReason.end_of_turn, said.service_tier)
-                else:
-                    yield self._complete(
-                        message.stop_reason or StopReason.end_of_turn,
-                        said.service_tier,
-                        message.stop_string,
-                    )
+                yield self._complete_as(said)
                 return
             parts = tuple(part for part in message.parts if part not in EMPTY_PARTS)
             self._messages.append(structs.replace(message, parts=parts))
@@ -276,22 +157,35 @@ class _Loop:
                 async for event in events:
                     waits = waits or _waits(event)
                     yield event
-            if self._is_withheld:
-                yield self._complete(StopReason.content_filter, said.service_tier)
-                return
-            if waits or self._shown.has_called:
-                reason = (
-                    StopReason.end_of_message if self._shown.has_called else StopReason.end_of_turn
-                )
+            reason = self._reason_to_end(waits=waits)
+            if reason is not None:
                 yield self._complete(reason, said.service_tier)
-                return
-            if not self._may_go_on():
-                yield self._complete(StopReason.out_of_tokens, said.service_tier)
                 return
             if choice is not None and choice.mode == "required":
                 choice = None  # It has called one, and would never come to its end.
 
     # The model ------------------------------------------------------------------------------------
+
+    async def _said(
+        self, asked: ChatCompletionRequest, collector: Collector, part: ReplyPart
+    ) -> Events:
+        """The events of what the model says to `asked`, which is what `collector` has then; `part`
+        is ended where it fails."""
+        try:
+            async with aclosing(self._generate(asked)) as events:
+                async for event in events:
+                    collector.add(event)
+                    if not isinstance(event, StreamStart):
+                        for each in self._listed():
+                            yield each
+                    for each in self._shown.of(event, sum(self._completed)):
+                        yield each
+        except APIError as error:
+            part.end(error.error_class.value)
+            error.is_last = self._has_run
+            raise
+        for each in self._shown.ended():
+            yield each
 
     def _asked(self, choice: ToolChoice | None) -> ChatCompletionRequest:
         request = self._request
@@ -334,6 +228,28 @@ class _Loop:
 
     def _usage(self) -> Usage:
         return add_usage(self._usages, 1) if len(self._usages) > 1 else self._usages[0]
+
+    def _reason_to_end(self, *, waits: bool) -> StopReason | None:
+        """Why the model is not asked again after its calls; None where it is.
+
+        Args:
+            waits: whether one of them is for the client to approve.
+        """
+        if self._is_withheld:
+            return StopReason.content_filter
+        if self._shown.has_called:
+            return StopReason.end_of_message
+        if waits:
+            return StopReason.end_of_turn
+        return None if self._may_go_on() else StopReason.out_of_tokens
+
+    def _complete_as(self, said: ChatCompletionResponse) -> StreamComplete:
+        """The end of a reply that ends with what the model `said` last."""
+        message = said.completion_message
+        if message.stop_reason is StopReason.end_of_message and not self._shown.has_called:
+            return self._complete(StopReason.end_of_turn, said.service_tier)
+        reason = message.stop_reason or StopReason.end_of_turn
+        return self._complete(reason, said.service_tier, message.stop_string)
 
     def _complete(
         self, reason: StopReason, tier: str | None, stop_string: str | None = None

@@ -87,6 +87,41 @@ def document_of(
         raise invalid_parameter(
             param, f"'{param}' is not text in UTF-8 and base64, which its type {media_type!r} says."
         ) from None
+    return _told(text, name)
+
+
+def uploaded_document(
+    media_type: str, data: bytes, name: str, param: str
+) -> DocumentContent | TextContent:
+    """The document that was uploaded; plain text as text, after its name.
+
+    Args:
+        media_type: what it is said to be.
+        data: its bytes.
+        name: that of its file.
+        param: where the request names it.
+
+    Raises:
+        APIError: 400 naming `param`: it is empty, or text that is not in UTF-8.
+    """
+    media_type = media_type_of(media_type, name, data[:8]).lower()
+    if not data:
+        raise invalid_parameter(param, f"'{param}' names a file that is empty.")
+    if not is_text(media_type):
+        return DocumentContent(
+            EncodedFile(media_type, base64.b64encode(data).decode()).data_url, name
+        )
+    try:
+        return _told(data.decode(), name)
+    except UnicodeDecodeError:
+        raise invalid_parameter(
+            param,
+            f"'{param}' names a file that is not text in UTF-8, which its type {media_type!r}"
+            " says.",
+        ) from None
+
+
+def _told(text: str, name: str | None) -> TextContent:
     return TextContent(f"{name}\n{text}" if name else text)
 
 

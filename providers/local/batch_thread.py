@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from llama_compat.errors import APIError
+from llama_compat.wire.retry_after import retry_after
 from providers.local.engine import Stats
 
 Asked = TypeVar("Asked")
@@ -69,7 +70,7 @@ class BatchThread:
                 f"The model '{self._name}' is busy, and {self._stats.waiting} requests wait for it"
                 " already. Retry in 1 s.",
                 code="engine_overloaded",
-                headers={"retry-after": "1"},
+                headers=retry_after(1),
             )
         gone = Gone(self._stopping)
         loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from llama_compat.errors import APIError, internal_error, invalid_parameter, shutting_down
 from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import StopReason
+from llama_compat.wire.retry_after import retry_after
 from providers.local.engine import (
     Ended,
     Generation,
@@ -182,7 +183,7 @@ class EngineThread(Generic[S]):
             f"The model '{self.model.name}' is busy, and {waiting} requests wait for it already."
             f" Retry in {seconds} s.",
             code="engine_overloaded",
-            headers={"retry-after": str(seconds)},
+            headers=retry_after(seconds),
         )
 
     def _give_up(self, sequence: S) -> None:
@@ -374,7 +375,7 @@ def adapter_not_loaded(source: str) -> APIError:
         503,
         f"The adapter '{source}' has just been unloaded. Ask again, and it is loaded.",
         code="model_not_loaded",
-        headers={"retry-after": "1"},
+        headers=retry_after(1),
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 
 from llama_compat.errors import APIError
+from llama_compat.wire.retry_after import retry_after
 
 RETRY_AFTER_SECONDS = 1
 
@@ -22,7 +23,7 @@ class ProviderBusy(APIError):
             " what the template lets it have. Ask again later, or raise `max_concurrent` or"
             " `max_waiting`.",
             code="rate_limit_exceeded",
-            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+            headers=retry_after(RETRY_AFTER_SECONDS),
         )
 
 

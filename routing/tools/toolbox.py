@@ -13,9 +13,9 @@ from msgspec import structs
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
-from llama_compat.hosted.loop import Bounds
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.settings import ToolsSettings
+from llama_compat.hosted.toolbox import Bounds
 from llama_compat.hosted.vocabulary import (
     FileSearchTool,
     HostedCall,
@@ -215,7 +215,7 @@ class ServerTools:
 
 
 class CallTools:
-    """The tools that one call may have run: a `llama_compat.hosted.loop.HostedToolbox`.
+    """The tools that one call may have run: a `llama_compat.hosted.toolbox.HostedToolbox`.
 
     Args:
         tools: all there are.
@@ -354,7 +354,7 @@ def _check(principal: Principal, name: str) -> None:
 
 
 class ReplyTools:
-    """The tools of one reply: `llama_compat.hosted.loop.OpenTools`.
+    """The tools of one reply: `llama_compat.hosted.toolbox.OpenTools`.
 
     Args:
         taken: the names of the client's own tools.

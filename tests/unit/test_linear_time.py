@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 from llama_compat.dialects.fastchat import StreamParser
+from llama_compat.dialects.gemini_interactions import replies as interactions
+from llama_compat.dialects.openai.chat import streams as chat
 from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
+from llama_compat.dialects.openai_responses import replies as responses
 from llama_compat.errors import APIError
 from llama_compat.media.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser
@@ -98,6 +101,39 @@ def reply_by_characters(tool_format: str) -> Callable[[str], object]:
     return run
 
 
+def cited_interaction(text: str) -> object:
+    """Its places are counted in bytes, and told from the last back to the first."""
+    parser = interactions.StreamParser()
+    parser.push({"event_type": "step.start", "index": 0, "step": {"type": "model_output"}})
+    for place, character in enumerate(text):
+        for delta in ({"type": "text", "text": character}, _annotated(place), _annotated(0)):
+            parser.push({"event_type": "step.delta", "index": 0, "delta": delta})
+    return parser
+
+
+def _annotated(place: int) -> dict[str, Any]:
+    cited = {"type": "url_citation", "url": "u", "start_index": place, "end_index": place + 1}
+    return {"type": "text_annotation_delta", "annotations": [cited]}
+
+
+def cited_response(text: str) -> object:
+    parser = responses.StreamParser()
+    added = "response.output_text.annotation.added"
+    for place, character in enumerate(text):
+        parser.push({"type": "response.output_text.delta", "delta": character})
+        parser.push({"type": added, "annotation": _annotated(place)["annotations"][0]})
+    return parser
+
+
+def cited_chat(text: str) -> object:
+    parser = chat.StreamParser()
+    for place, character in enumerate(text):
+        cited = {"url": "u", "start_index": place, "end_index": place + 1}
+        delta = {"content": character, "annotations": [{"url_citation": cited}]}
+        parser.push({"choices": [{"index": 0, "delta": delta}]})
+    return parser
+
+
 IN_ONE_CALL = (title, retry_after, data_url, steady_chunk, fields, surrogates, worker_text)
 """What leaves all or most of it to C."""
 
@@ -127,6 +163,9 @@ READERS: list[tuple[Callable[[str], object], Callable[[int], str], int]] = [
     *((reply_by_characters(name), lambda n: " \n" * n, 500) for name in FORMATS),
     (reply_by_characters("hermes"), lambda n: HERMES_CALL + "\n" * n, 2_000),
     (reply_by_characters("hermes"), lambda n: HERMES_CALL * n, 20),
+    (cited_interaction, lambda n: "a" * n, 100),
+    (cited_response, lambda n: "a" * n, 100),
+    (cited_chat, lambda n: "a" * n, 100),
     (reasoning_by_characters, lambda n: " " * n, 2_000),
     (reasoning_by_characters, lambda n: " </think" * n, 500),
     (whole_reply("hermes"), lambda n: HERMES_CALL * n, 20),

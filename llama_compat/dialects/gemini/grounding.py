@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.counts import members
-from llama_compat.hosted.citations import SaidParts
+from llama_compat.hosted.citations import CitedText, SaidParts
 from llama_compat.hosted.vocabulary import WEB_SEARCH, Citation, HostedCall, WebSource
 from llama_compat.tools.calls import arguments_object, arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import Units, Usage
@@ -48,16 +48,11 @@ class Grounding:
         self._queries |= dict.fromkeys(queries_in(metadata))
         chunks = [_parse_chunk(each) for each in metadata.get("groundingChunks") or ()]
         self._sources |= {each.url: each for each in chunks if each is not None}
-        whole = self._said.whole
-        encoded = whole.encode("utf-8", "replace")
+        text = self._said.text
         for support in metadata.get("groundingSupports") or ():
             segment = support.get("segment") or {}
             place = place_in(
-                whole,
-                encoded,
-                segment.get("startIndex"),
-                segment.get("endIndex"),
-                segment.get("text"),
+                text, segment.get("startIndex"), segment.get("endIndex"), segment.get("text")
             )
             if place is None:
                 continue
@@ -66,7 +61,7 @@ class Grounding:
                 if source is None or (*place, source.url) in self._given:
                     continue
                 self._given.add((*place, source.url))
-                yield self._said.placed(Citation(*place, source, whole[slice(*place)]))
+                yield self._said.placed(Citation(*place, source, text[slice(*place)]))
 
     @property
     def queries(self) -> Collection[str]:
@@ -130,58 +125,33 @@ def _parse_chunk(chunk: Mapping[str, Any]) -> WebSource | None:
 
 
 def place_in(
-    whole: str, encoded: bytes, begin: int | None, end: int | None, text: str | None = None
+    said: CitedText, begin: int | None, end: int | None, text: str | None = None
 ) -> tuple[int, int] | None:
     """Where something is that Google tells in bytes, in characters.
 
     Args:
-        whole, encoded: the text, and its bytes.
+        said: the text.
         begin, end: what is told; None is 0.
         text: what the text says there; None where that is not told.
 
     Returns:
         the place; None where the text does not say that, or there is nothing.
     """
-    first, last = (len(encoded[: each or 0].decode("utf-8", "ignore")) for each in (begin, end))
-    if text and whole[first:last] != text:
-        first = whole.find(text)
+    first, last = (said.characters_before(each or 0) for each in (begin, end))
+    if text and said[first:last] != text:
+        first = said.whole.find(text)
         last = first + len(text)
     return (first, last) if 0 <= first < last else None
+
+
+def place_of(said: CitedText, start: int, end: int) -> tuple[int, int]:
+    """Where the characters from `start` to `end` are, as Google tells it: in bytes."""
+    return said.bytes_before(start), said.bytes_before(end)
 
 
 # --------------------------------------------------------------------------------------------------
 # Vocabulary -> wire
 # --------------------------------------------------------------------------------------------------
-
-
-class BytePlaces:
-    """Places in a text that grows, in characters, as Google tells them: in bytes. Those that are
-    asked for in their order cost no more than the text."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._pieces: list[str] = []
-        self._characters = 0
-        self._bytes = 0
-
-    def say(self, text: str) -> None:
-        """More of the text."""
-        self._pieces.append(text)
-
-    def between(self, start: int, end: int) -> tuple[int, int]:
-        """Where the characters from `start` to `end` are."""
-        if self._pieces:
-            self._text = "".join((self._text, *self._pieces))
-            self._pieces = []
-        if start < self._characters:
-            self._characters = self._bytes = 0
-        self._bytes += _length(self._text[self._characters : start])
-        self._characters = start
-        return self._bytes, self._bytes + _length(self._text[start:end])
-
-
-def _length(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
 
 
 def query_of(call: HostedCall) -> str | None:
@@ -238,19 +208,17 @@ class ShownGrounding:
         }
 
     def _supports(self, numbers: Mapping[str, int]) -> Sequence[dict[str, Any]]:
-        whole, places = self._said.whole, BytePlaces()
-        places.say(whole)
         supports: dict[tuple[int, int], list[int]] = {}
         for part, citation in self._cited:
             begin = self._said.begin(part)
             place = (begin + citation.start, begin + citation.end)
             supports.setdefault(place, []).append(numbers[citation.source.link])
         return [
-            {"segment": _segment(whole, places, *place), "groundingChunkIndices": indices}
+            {"segment": _segment(self._said.text, *place), "groundingChunkIndices": indices}
             for place, indices in supports.items()
         ]
 
 
-def _segment(whole: str, places: BytePlaces, start: int, end: int) -> dict[str, Any]:
-    begin, behind = places.between(start, end)
-    return {"startIndex": begin, "endIndex": behind, "text": whole[start:end]}
+def _segment(said: CitedText, start: int, end: int) -> dict[str, Any]:
+    begin, behind = place_of(said, start, end)
+    return {"startIndex": begin, "endIndex": behind, "text": said[start:end]}

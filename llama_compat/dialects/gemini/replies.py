@@ -121,10 +121,9 @@ class StreamParser(EventParser):
         if self._stop_reason is None:
             raise self._broken_off()
         yield from self._progress(map(HostedCallDelta, self._grounding.searches()))
-        if self._called and self._stop_reason is StopReason.end_of_turn:
-            self._stop_reason = StopReason.end_of_message
+        reason = self._stop_reason.with_calls(self._called > 0)
         usage = with_searches(self._usage, self._grounding.queries, self._model)
-        yield StreamComplete(self._stop_reason, usage)
+        yield StreamComplete(reason, usage)
 
     def _push(self, response: Mapping[str, Any]) -> list[StreamEvent]:
         if response.keys().isdisjoint(_MEMBERS):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_compat.dialects.base import UNKNOWN, Labels
+from llama_compat.dialects.choices import StreamedChoice
 from llama_compat.dialects.gemini_interactions.generation import (
     asked_by_config,
     asked_by_format,
@@ -26,7 +27,6 @@ from llama_compat.dialects.gemini_interactions.input import (
 )
 from llama_compat.dialects.gemini_interactions.streams import ShownInteraction, StreamRenderer
 from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.dialects.single_choice import StreamedChoice
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ChatCompletionRequest
 

@@ -15,8 +15,9 @@ from msgspec import structs
 
 from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS, UNKNOWN
 from llama_compat.dialects.counts import count, members
-from llama_compat.dialects.gemini.grounding import BytePlaces, place_in, query_of
+from llama_compat.dialects.gemini.grounding import place_in, place_of, query_of
 from llama_compat.dialects.members import as_list, as_object, optional_flag_in, text_in
+from llama_compat.hosted.citations import CitedText
 from llama_compat.hosted.file_search import parse_googles_file_search
 from llama_compat.hosted.mcp import parse_googles_server, server_call
 from llama_compat.hosted.vocabulary import (
@@ -188,9 +189,9 @@ def _result(call: HostedCall) -> Any:
             ]
 
 
-def render_citation(citation: Citation, places: BytePlaces) -> dict[str, Any]:
-    """An annotation of a text, whose places are `places`."""
-    start, end = places.between(citation.start, citation.end)
+def render_citation(citation: Citation, said: CitedText) -> dict[str, Any]:
+    """An annotation of a text, which is `said`."""
+    start, end = place_of(said, citation.start, citation.end)
     place = {"start_index": start, "end_index": end}
     source = citation.source
     if isinstance(source, WebSource):
@@ -301,19 +302,14 @@ def _found(call: HostedCall, step: Mapping[str, Any], *, is_first: bool = True) 
     return structs.replace(call, status="completed", sources=found)
 
 
-def parse_citation(annotation: Any, whole: str, encoded: bytes) -> Citation | None:
-    """The place that an annotation names in a text; None for what is about something else than the
-    web.
-
-    Args:
-        annotation: it.
-        whole, encoded: the text as far as it goes, and the bytes in which places are counted.
-    """
+def parse_citation(annotation: Any, said: CitedText) -> Citation | None:
+    """The place that an annotation names in a text, as far as that goes; None for what is about
+    something else than the web."""
     told = members(annotation)
     url, title = told.get("url"), told.get("title")
     if told.get("type") != "url_citation" or not isinstance(url, str):
         return None
-    place = place_in(whole, encoded, count(told.get("start_index")), count(told.get("end_index")))
+    place = place_in(said, count(told.get("start_index")), count(told.get("end_index")))
     if place is None:
         return None
-    return Citation(*place, WebSource(url, str(title or "")), whole[slice(*place)])
+    return Citation(*place, WebSource(url, str(title or "")), said[slice(*place)])

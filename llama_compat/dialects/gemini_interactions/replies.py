@@ -26,6 +26,7 @@ from llama_compat.dialects.replies import (
 )
 from llama_compat.dialects.seals import parse_seal
 from llama_compat.events import collected
+from llama_compat.hosted.citations import CitedText
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.tools.calls import arguments_text
@@ -78,7 +79,7 @@ class StreamParser(EventParser):
         super().__init__()
         self._kinds: dict[int, str] = {}
         self._searches = SearchSteps()
-        self._said: list[str] = []
+        self._said = CitedText()
         self._inputs: dict[int, Any] = {}
         self._signatures: dict[int, str | None] = {}
         self._seal: str | None = None
@@ -181,19 +182,19 @@ class StreamParser(EventParser):
             said = self._say(self._text.push(content.get("text") or ""))
             return [*said, *self._cite(content.get("annotations"))]
         if kind == "image":
-            left, self._said = self._say(self._text.flush()), []
+            left, self._said = self._say(self._text.flush()), CitedText()
             return [*left, _parse_image(content)]
         if kind in ("audio", "video", "document"):
             raise ValueError(f"the reply holds '{kind}', which is neither text nor an image")
         return ()
 
     def _say(self, text: str) -> list[Delta]:
-        self._said.append(text)
+        self._said.say(text)
         return text_deltas(text)
 
     def _begin_text(self) -> None:
         """Places are counted from here."""
-        self._said = []
+        self._said = CitedText()
         self._parts.end_part()
 
     def _parse_contents(self, contents: Sequence[Mapping[str, Any]]) -> Iterator[Delta]:
@@ -204,9 +205,7 @@ class StreamParser(EventParser):
     def _cite(self, annotations: Any) -> list[Delta]:
         if not isinstance(annotations, list) or not annotations:
             return []
-        whole = "".join(self._said)
-        self._said, encoded = [whole], whole.encode("utf-8", "replace")
-        cited = (parse_citation(each, whole, encoded) for each in annotations)
+        cited = (parse_citation(each, self._said) for each in annotations)
         return [CitationDelta(each) for each in cited if each is not None]
 
     def _refuse_error(self, step: Mapping[str, Any]) -> None:
@@ -233,10 +232,8 @@ class StreamParser(EventParser):
             *map(HostedCallDelta, self._searches.rest()),
             *self._calls.finish(cut=reason is StopReason.out_of_tokens),
         ]
-        if self._called and reason is StopReason.end_of_turn:
-            reason = StopReason.end_of_message
         usage = parse_usage(interaction.get("usage")) or Usage()
-        return [*self._progress(left), StreamComplete(reason, usage)]
+        return [*self._progress(left), StreamComplete(reason.with_calls(self._called), usage)]
 
 
 # Of replies that were relayed ---------------------------------------------------------------------

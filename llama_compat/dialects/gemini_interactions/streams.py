@@ -14,7 +14,6 @@ from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import Labels, SaidText
 from llama_compat.dialects.gemini import FAMILY, render_seal
-from llama_compat.dialects.gemini.grounding import BytePlaces
 from llama_compat.dialects.gemini_interactions.errors import (
     CONTENT_BLOCKED,
     error_object,
@@ -33,6 +32,7 @@ from llama_compat.dialects.moments import utc_text
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.seals import call_seal
 from llama_compat.errors import APIError
+from llama_compat.hosted.citations import CitedText
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,
@@ -114,24 +114,22 @@ class _Output(_Step):
     def __init__(self, index: int) -> None:
         super().__init__(index, {"type": "model_output"})
         self._contents: list[dict[str, Any]] = []
-        self._texts: list[str] = []
         self._part = -1
-        self._said: dict[int, tuple[dict[str, Any], BytePlaces]] = {}
+        self._said: dict[int, tuple[dict[str, Any], CitedText]] = {}
 
     def say(self, text: str, part: int) -> bytes:
         if part != self._part:
             self._join()
             self._part = part
-            self._said[part] = {"type": "text", "text": ""}, BytePlaces()
+            self._said[part] = {"type": "text", "text": ""}, CitedText()
             self._contents.append(self._said[part][0])
-        self._texts.append(text)
         self._said[part][1].say(text)
         return self.delta(type="text", text=text)
 
     def cite(self, part: int, citation: Citation) -> bytes:
         """A place in a part; one that has ended is told of with the whole step alone."""
-        content, places = self._said[part]
-        annotation = render_citation(citation, places)
+        content, said = self._said[part]
+        annotation = render_citation(citation, said)
         content.setdefault("annotations", []).append(annotation)
         if not self.open or part != self._part:
             return b""
@@ -152,9 +150,10 @@ class _Output(_Step):
         self.step["content"] = self._contents
 
     def _join(self) -> None:
-        if self._texts:
-            self._said[self._part][0]["text"] = "".join(self._texts)
-            self._texts, self._part = [], -1
+        if self._part in self._said:
+            content, said = self._said[self._part]
+            content["text"] = said.whole
+        self._part = -1
 
 
 class _Thought(_Step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,19 +11,22 @@ from msgspec import Raw, Struct
 
 from llama_compat.dialects.base import WireReplies, with_reasons
 from llama_compat.dialects.counts import count
-from llama_compat.dialects.replies import parsed
+from llama_compat.dialects.replies import (
+    parsed,
+    reasoning_deltas,
+    text_deltas,
+    with_logprobs,
+)
 from llama_compat.events import ReplyParts, collected
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import ToolCallAssembler, arguments_text
 from llama_compat.types import (
     ChatCompletionResponse,
     Delta,
-    ReasoningDelta,
     StopReason,
     StreamComplete,
     StreamEvent,
     StreamStart,
-    TextDelta,
     TokenLogProb,
     TokenLogProbs,
     Usage,
@@ -115,7 +118,8 @@ class StreamParser:
             raise ValueError(line.error or "an error without a message")
         events: list[StreamEvent] = [] if self._started else [StreamStart()]
         self._started = True
-        events.extend(self._progress(self._deltas(line), _parse_logprobs(line.logprobs)))
+        logprobs = _parse_logprobs(line.logprobs)
+        events.extend(with_logprobs(self._parts, self._deltas(line), logprobs))
         if line.done:
             self._done = True
             usage = parse_usage(line.prompt_eval_count, line.eval_count) or Usage()
@@ -132,16 +136,6 @@ class StreamParser:
             raise ValueError("the stream broke off before its end")
         return []
 
-    def _progress(
-        self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None
-    ) -> list[StreamEvent]:
-        if logprobs and not deltas:
-            deltas = [TextDelta("")]
-        return [
-            self._parts.progress(delta, None if place else logprobs)
-            for place, delta in enumerate(deltas)
-        ]
-
     def _deltas(self, line: _Event) -> list[Delta]:
         said = line.said()
         reasoning = self._reasoning.push(said.thinking or "")
@@ -149,11 +143,7 @@ class StreamParser:
         if line.done:
             reasoning += self._reasoning.flush()
             text += self._text.flush()
-        deltas: list[Delta] = []
-        if reasoning:
-            deltas.append(ReasoningDelta(reasoning))
-        if text:
-            deltas.append(TextDelta(text))
+        deltas = [*reasoning_deltas(reasoning), *text_deltas(text)]
         for call in said.tool_calls or ():
             deltas.extend(self._call_deltas(call))
         return deltas
@@ -174,9 +164,7 @@ class StreamParser:
         if done_reason in ("load", "unload"):
             raise ValueError(f"the model was only {done_reason}ed: nothing was generated")
         reason = DONE_REASONS.get(done_reason or "stop", StopReason.end_of_turn)
-        if reason is StopReason.end_of_turn and self._calls:
-            return StopReason.end_of_message
-        return reason
+        return reason.with_calls(self._calls > 0)
 
 
 def _said(body: bytes, streamed: bool) -> ChatCompletionResponse:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.base import UNKNOWN, Labels, StreamRenderer
+from llama_compat.dialects.choices import SingleChoice
 from llama_compat.dialects.openai_responses.input.items import described_items, unsupported_items
 from llama_compat.dialects.openai_responses.input.requests import (
     parse_messages,
@@ -14,7 +15,6 @@ from llama_compat.dialects.openai_responses.input.requests import (
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.output.response_object import render_usage
 from llama_compat.dialects.openai_responses.sealed import Summary, seal
-from llama_compat.dialects.single_choice import SingleChoice
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import (
     AudioContent,

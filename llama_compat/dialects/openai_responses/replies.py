@@ -18,7 +18,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
 )
 from llama_compat.dialects.replies import EventParser, parse_whole_call, reasoning_deltas
 from llama_compat.events import reply_events
-from llama_compat.hosted.citations import cited_place
+from llama_compat.hosted.citations import CitedText, Sliced, cited_place
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,
@@ -123,7 +123,7 @@ def _parse_contents(message: Mapping[str, Any]) -> Iterator[TextContent | Refusa
             yield TextContent(text, tuple(each for each in cited if each is not None))
 
 
-def _parse_citation(annotation: Any, text: str) -> Citation | None:
+def _parse_citation(annotation: Any, text: Sliced) -> Citation | None:
     """The place that an annotation names in `text`; None for what is about something else than the
     web."""
     told = members(annotation)
@@ -155,7 +155,7 @@ def _stop_reason(response: Mapping[str, Any], *, called: bool) -> StopReason:
     if response.get("status") == "incomplete":
         why = str((response.get("incomplete_details") or {}).get("reason"))
         return _CUT_SHORT.get(why, StopReason.out_of_tokens)
-    return StopReason.end_of_message if called else StopReason.end_of_turn
+    return StopReason.end_of_turn.with_calls(called)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class StreamParser(EventParser):
     def __init__(self) -> None:
         super().__init__()
         self._written: set[int] = set()
-        self._said: list[str] = []
+        self._said = CitedText()
         self._cited = 0
         self._ahead: list[Any] = []
         self._has_text = False
@@ -237,15 +237,14 @@ class StreamParser(EventParser):
     ) -> Sequence[TextDelta | RefusalDelta]:
         if not text:
             return []
-        self._said.append(text)
+        self._said.say(text)
         self._has_text = True
         return [kind(text)]
 
     def _cite(self, annotations: Sequence[Any], *, is_whole: bool = False) -> Sequence[Delta]:
         """The places that are named; those of text that has not come wait for the end of the part,
         when it `is_whole`."""
-        text = "".join(self._said)
-        self._said = [text]
+        text = self._said
         self._cited += len(annotations)
         if is_whole:
             annotations, self._ahead = [*self._ahead, *annotations], []
@@ -261,15 +260,15 @@ class StreamParser(EventParser):
         yield from self._say(self._text.flush())
         yield from self._cite([], is_whole=True)
         self._parts.end_part()
-        self._said, self._cited = [], 0
+        self._said, self._cited = CitedText(), 0
 
     def _end_part(self, part: Mapping[str, Any]) -> Sequence[Delta]:
         if part["type"] == "refusal":
-            left = self._text.flush() if any(self._said) else joined(part["refusal"])
+            left = self._text.flush() if self._said else joined(part["refusal"])
             return self._say(left, RefusalDelta)
         if part["type"] != "output_text":
             return []
-        said = self._say(self._text.flush() if any(self._said) else joined(part["text"]))
+        said = self._say(self._text.flush() if self._said else joined(part["text"]))
         named = (part.get("annotations") or ())[self._cited :]
         return [*said, *self._cite(named, is_whole=True)]
 

@@ -136,17 +136,20 @@ def load(
         projector = _projector(name, model, projector_path, config)
         largest = largest_at_once(projector)
         senses = LlamaSenses(projector, _tokens_of_media(vocabulary), largest, config.image_cache)
-    try:
-        tokenizer = GGUFTokenizer(model, vocabulary, senses)
-    except ValueError as error:
-        raise ProviderStartError(
-            f"The model '{name}' in {path} can't be used: {error}. Choose another file."
-        ) from error
+    tokenizer = _tokenizer(name, path, model, vocabulary, senses)
     extent = _extent(name, model, config, context_length)
     context, always = _context(name, model, config, extent, largest)
     # Where they are apart, each has its own part.
     parts = extent.sequences if config.deterministic else 1
     length = min(extent.length, context.size // parts)
+    slots = Slots(
+        context,
+        extent.sequences,
+        extent.held,
+        length,
+        reuse=config.prefix_cache,
+        step=extent.step_tokens if config.deterministic else None,
+    )
     local = LocalModel(
         name=name,
         tokenizer=tokenizer,
@@ -162,20 +165,29 @@ def load(
         config=config,
         model=local,
         context=context,
-        slots=Slots(
-            context,
-            extent.sequences,
-            extent.held,
-            length,
-            reuse=config.prefix_cache,
-            step=extent.step_tokens if config.deterministic else None,
-        ),
+        slots=slots,
         limits=LlamaLimits(tokens=extent.step_tokens, scored_tokens=SCORED_TOKENS),
         team=_team(config),
         always=always,
         senses=senses,
         projector_bytes=projector_path.stat().st_size if projector_path is not None else 0,
     )
+
+
+def _tokenizer(
+    name: str, path: Path, model: Model, vocabulary: GGUFVocabulary, senses: LlamaSenses | None
+) -> GGUFTokenizer:
+    """The tokenizer of a model that takes media by its `senses`.
+
+    Raises:
+        ProviderStartError: it has none that would do, or a template that can't be read.
+    """
+    try:
+        return GGUFTokenizer(model, vocabulary, senses)
+    except ValueError as error:
+        raise ProviderStartError(
+            f"The model '{name}' in {path} can't be used: {error}. Choose another file."
+        ) from error
 
 
 class _Extent(NamedTuple):

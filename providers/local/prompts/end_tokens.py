@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from llama_compat.text.end_of_turn import END_OF_TURN_MARKERS
 from llama_compat.types import StopReason
 
 if TYPE_CHECKING:
     from providers.local.engine import Vocabulary
 
 END_TOKENS: dict[str, StopReason] = {
+    **END_OF_TURN_MARKERS,
     "<|endoftext|>": StopReason.end_of_turn,
     "<|end_of_text|>": StopReason.end_of_turn,
-    "<|im_end|>": StopReason.end_of_turn,
-    "<|eot_id|>": StopReason.end_of_turn,
     "<|eot|>": StopReason.end_of_turn,
     "<end_of_turn>": StopReason.end_of_turn,
     "<|end_of_turn|>": StopReason.end_of_turn,
     "<|END_OF_TURN_TOKEN|>": StopReason.end_of_turn,
-    "<|eom_id|>": StopReason.end_of_message,
     "<|eom|>": StopReason.end_of_message,
 }
 """Special tokens that end a turn, though not every model's settings say so."""

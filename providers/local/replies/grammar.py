@@ -25,6 +25,7 @@ from providers.local.replies.call_grammar import (
     parameters_path,
     string,
 )
+from providers.local.replies.repetitions import check_repetitions
 from providers.local.replies.schemas import enforceable, parts
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ MAX_SOURCE = 256 * 1024
 
 ASCII = "dw"
 """What means ASCII alone in a pattern: `\\d` and `\\w`, as in ECMA-262 and so in a schema."""
+
+_PATTERNS = re.compile(r"/((?:[^/\\\n]|\\.)++)/?")
+"""Those in a grammar."""
 
 NOTATION = "https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md"
 """How a grammar is written."""
@@ -201,6 +205,7 @@ class _Matching:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._guide = guide
+        self._forced: list[int] = []
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """The tokens that may come next.
@@ -210,11 +215,12 @@ class _Matching:
         """
         import numpy as np
 
-        forced = self._matcher.compute_ff_tokens()
-        if forced:
+        if not self._forced:
+            self._forced = self._matcher.compute_ff_tokens()[::-1]
+        if self._forced:
             # What can only go on in one way is written in the tokens that a text has by itself.
             mask = np.zeros(self._vocab_size, np.bool_)
-            mask[forced[0]] = True
+            mask[self._forced[-1]] = True
             return mask
         packed = self._matcher.compute_bitmask()
         if self._matcher.is_error():
@@ -229,6 +235,8 @@ class _Matching:
 
     def accept(self, token_id: int) -> None:
         """The token that was chosen."""
+        if self._forced and self._forced.pop() != token_id:
+            self._forced = []
         self._matcher.consume_token(token_id)
 
 
@@ -237,6 +245,11 @@ class _Matching:
 
 def _enforceable(guide: Guide) -> Guide:
     """`guide` with its schema, if it is one, as it can be enforced."""
+    if guide.kind == "regex":
+        check_repetitions(guide.value, guide.path)
+    elif guide.kind == "grammar":
+        for pattern in _PATTERNS.findall(guide.value):
+            check_repetitions(pattern, guide.path)
     if guide.kind != "json_schema":
         return guide
     return Guide(guide.kind, enforceable(guide.value, guide.path), guide.path)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from llama_compat.errors import invalid_parameter
+from providers.local.replies.repetitions import LONGEST, check_repetitions, spelt_out
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as Python writes it. With free white space a small model may write nothing else."""
@@ -106,8 +107,8 @@ class _Preparing:
         if isinstance(made.get("format"), str) and not _known({"format": made["format"]}):
             del made["format"]
         pattern = made.get("pattern")
-        if self._loose and isinstance(pattern, str) and not _known({"pattern": pattern}):
-            del made["pattern"]
+        if isinstance(pattern, str):
+            self._pattern(made, pattern, path)
         if made.get("uniqueItems") is False:
             del made["uniqueItems"]
         self._property_names(made)
@@ -141,6 +142,12 @@ class _Preparing:
                     " the 53 bits in which it can be kept. Ask for it as a string.",
                 )
             del made[name]
+
+    def _pattern(self, made: dict[str, Any], pattern: str, path: str) -> None:
+        if not self._loose:
+            check_repetitions(pattern, f"{path}.pattern")
+        elif spelt_out(pattern) > LONGEST or not _known({"pattern": pattern}):
+            del made["pattern"]
 
     def _bounds(self, made: dict[str, Any], path: str) -> None:
         """Each bound as the nearest within it that can be kept; nothing beyond it is let in."""
@@ -220,7 +227,8 @@ class _Preparing:
         for pattern, part in patterns.items():
             names = _LISTED_NAMES.fullmatch(pattern)
             if names is None:
-                left[pattern] = part
+                if not self._loose or spelt_out(pattern) <= LONGEST:
+                    left[pattern] = part
             else:
                 listed |= dict.fromkeys((names[1] or names[2]).split("|"), part)
         if isinstance(named, dict) and listed.keys() & named.keys():

@@ -82,9 +82,7 @@ async def read_reply(
     logprobs, token_ids = held.pop()
     if logprobs is not None or token_ids is not None:
         yield parts.progress(TextDelta(""), logprobs, tokens, token_ids)
-    if parser.called and complete.stop_reason is StopReason.end_of_turn:
-        complete = structs.replace(complete, stop_reason=StopReason.end_of_message)
-    yield complete
+    yield structs.replace(complete, stop_reason=complete.stop_reason.with_calls(parser.called))
 
 
 class _Held:

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from llama_compat.distribution.residency import ModelStay, ResidencySettings
 from llama_compat.errors import APIError, shutting_down
+from llama_compat.wire.retry_after import retry_after
 from providers.base import ProviderStartError
 from providers.local.residency.ledger import MemoryLedger, Sizes, all_in_words, in_words, sum_of
 from providers.local.residency.resident import (
@@ -234,7 +235,7 @@ class Residency:
             f"The model '{resident.model.name}' is not in memory, and {everywhere} requests wait"
             f" for models already, {here} of them for this one. Retry in {seconds} s.",
             code="engine_overloaded",
-            headers={"retry-after": str(seconds)},
+            headers=retry_after(seconds),
         )
 
     def _grant(self, resident: Resident, waited: float) -> ModelLease:
@@ -485,7 +486,7 @@ class Residency:
 
 
 def _not_loaded(message: str) -> APIError:
-    return APIError(503, message, code="model_not_loaded", headers={"retry-after": "5"})
+    return APIError(503, message, code="model_not_loaded", headers=retry_after(5))
 
 
 def _unexpected(error: BaseException) -> BaseException | None:

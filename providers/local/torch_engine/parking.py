@@ -223,12 +223,7 @@ def _anew(loaded: LoadedModel) -> LoadedModel:
         loaded,
         model=replace(model, context_length=length),
         limits=limits,
-        runner=made.runner,
-        blocks=made.blocks,
-        kernels=made.kernels,
-        long_rope=made.long_rope,
-        states=made.states,
-        cache_bytes=made.cache_bytes,
+        **vars(made),
     )
 
 

@@ -20,8 +20,9 @@ from msgspec import Raw
 
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.error_classes import OPENAI_CODES, ErrorClass
-from llama_compat.errors import APIError, read_retry_after, retry_after, upstream_error
+from llama_compat.errors import APIError, upstream_error
 from llama_compat.wire.json_fields import unicode_from_raw
+from llama_compat.wire.retry_after import read_retry_after, retry_after
 
 _NO_MESSAGE = "an error without a message"
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from llama_compat.dialects.rate_limits import RateLimit
-from llama_compat.errors import APIError, retry_after
+from llama_compat.errors import APIError
+from llama_compat.wire.retry_after import retry_after
 from routing.access.limits.rules import Charge, Resource, Standing
 
 _UNITS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,45 +75,58 @@ def requests(
     """Show the last requests that were recorded, the newest last."""
     from contextlib import suppress
 
-    from routing.observability.records import search
-    from routing.observability.records.reports import WrongFilter
-
     if context.invoked_subcommand is not None:
         return
 
-    def chosen_of(principals: Mapping[str, Principal]) -> RecordFilter:
-        try:
-            return search.filter_of(
-                principals,
-                since=since,
-                until=until,
-                keys=key,
-                teams=team,
-                model=model,
-                provider=provider,
-                status=status,
-                error=error,
-                text=text,
-            )
-        except WrongFilter as wrong:
-            fail(f"--{wrong.name}: {wrong}")
-
+    chosen_of = partial(
+        _filter_of,
+        since=since,
+        until=until,
+        keys=key,
+        teams=team,
+        model=model,
+        provider=provider,
+        status=status,
+        error=error,
+        text=text,
+    )
     chosen_of({})  # what is said wrongly is said before anything is opened
-
-    async def show(recorded: Recorded) -> None:
-        chosen = chosen_of(recorded.principals)
-        found = (await search.newest(recorded.storage, chosen, lines))[::-1]
-        _print_lines(found, recorded, as_json=as_json)
-        if follow:
-            await _follow(recorded, chosen, found, as_json=as_json)
-        elif not found and not as_json:
-            print_("No such requests were recorded.")
-
+    show = partial(_show_last, chosen_of=chosen_of, lines=lines, follow=follow, as_json=as_json)
     with suppress(KeyboardInterrupt):
         try:
             read(template, storage, show)
         except BrokenPipeError:  # `... | head`
             sys.stderr.close()
+
+
+def _filter_of(principals: Mapping[str, Principal], **asked: Any) -> RecordFilter:
+    """What the options say, of which one that says nothing that there is ends the command."""
+    from routing.observability.records import search
+    from routing.observability.records.reports import WrongFilter
+
+    try:
+        return search.filter_of(principals, **asked)
+    except WrongFilter as wrong:
+        fail(f"--{wrong.name}: {wrong}")
+
+
+async def _show_last(
+    recorded: Recorded,
+    *,
+    chosen_of: Callable[[Mapping[str, Principal]], RecordFilter],
+    lines: int,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    from routing.observability.records import search
+
+    chosen = chosen_of(recorded.principals)
+    found = (await search.newest(recorded.storage, chosen, lines))[::-1]
+    _print_lines(found, recorded, as_json=as_json)
+    if follow:
+        await _follow(recorded, chosen, found, as_json=as_json)
+    elif not found and not as_json:
+        print_("No such requests were recorded.")
 
 
 @app.command()

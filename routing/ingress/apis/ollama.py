@@ -43,62 +43,68 @@ _MANAGED = (
 """What an Ollama server does with models, and this one does not."""
 
 
+async def version() -> dict[str, str]:
+    """The version of Ollama whose API this is."""
+    return {"version": models.API_VERSION}
+
+
+async def tags(request: Request) -> dict[str, Any]:
+    """Every model that can be asked for, aliases included."""
+    listed = await list_models(request)
+    return {"models": [models.render_tag(each) for each in listed]}
+
+
+async def running(request: Request) -> dict[str, Any]:
+    """The models of the engines in this process: those that share memory while they are loaded,
+    the others as long as it runs."""
+    runtime = runtime_of(request)
+    engines = {each.id for each in runtime.providers.values() if each.stats()}
+    listed = [each for each in await list_models(request) if each.owned_by in engines]
+    shown = []
+    for each in listed:
+        route = await runtime.models.seen(each.id, request.scope["principal"])
+        resident = route.provider.resident(route.target.model)
+        if resident is None:
+            shown.append(models.render_running(each))
+            continue
+        now = resident.snapshot()
+        if now.state is Whereabouts.ready:
+            left = now.expires_seconds
+            expires = None if left is None else time.time() + left
+            shown.append(models.render_running(each, sizes=now.sizes, expires=expires))
+    return {"models": shown}
+
+
+async def show(request: Request) -> Response:
+    """What is known of one model."""
+    runtime, fields = runtime_of(request), await body_of(request)
+    # `name` is what older clients call it.
+    named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
+    model = next((each for each in named if isinstance(each, str) and each), None)
+    if model is None:
+        raise missing_parameter("model")
+    principal, others = request.scope["principal"], models.other_names(model)
+    route = await runtime.models.seen(model, principal, others)
+    info = runtime.models.describe(model, route)
+    return JSONResponse(models.render_show(info, route.provider.parameters))
+
+
+async def managed() -> Response:
+    """Models are the template's to say."""
+    raise APIError(
+        501,
+        "This server's models are those of its template: none is pulled, pushed, created,"
+        " copied or deleted by a request. GET /api/tags lists them.",
+        code="not_implemented",
+    )
+
+
+async def heartbeat() -> Response:
+    """That the server is there."""
+    return Response()
+
+
 def _add_routes(router: APIRouter) -> None:
-    async def version() -> dict[str, str]:
-        """The version of Ollama whose API this is."""
-        return {"version": models.API_VERSION}
-
-    async def tags(request: Request) -> dict[str, Any]:
-        """Every model that can be asked for, aliases included."""
-        listed = await list_models(request)
-        return {"models": [models.render_tag(each) for each in listed]}
-
-    async def running(request: Request) -> dict[str, Any]:
-        """The models of the engines in this process: those that share memory while they are loaded,
-        the others as long as it runs."""
-        runtime = runtime_of(request)
-        engines = {each.id for each in runtime.providers.values() if each.stats()}
-        listed = [each for each in await list_models(request) if each.owned_by in engines]
-        shown = []
-        for each in listed:
-            route = await runtime.models.seen(each.id, request.scope["principal"])
-            resident = route.provider.resident(route.target.model)
-            if resident is None:
-                shown.append(models.render_running(each))
-                continue
-            now = resident.snapshot()
-            if now.state is Whereabouts.ready:
-                left = now.expires_seconds
-                expires = None if left is None else time.time() + left
-                shown.append(models.render_running(each, sizes=now.sizes, expires=expires))
-        return {"models": shown}
-
-    async def show(request: Request) -> Response:
-        """What is known of one model."""
-        runtime, fields = runtime_of(request), await body_of(request)
-        # `name` is what older clients call it.
-        named = (from_raw(fields[name]) for name in ("model", "name") if name in fields)
-        model = next((each for each in named if isinstance(each, str) and each), None)
-        if model is None:
-            raise missing_parameter("model")
-        principal, others = request.scope["principal"], models.other_names(model)
-        route = await runtime.models.seen(model, principal, others)
-        info = runtime.models.describe(model, route)
-        return JSONResponse(models.render_show(info, route.provider.parameters))
-
-    async def managed() -> Response:
-        """Models are the template's to say."""
-        raise APIError(
-            501,
-            "This server's models are those of its template: none is pulled, pushed, created,"
-            " copied or deleted by a request. GET /api/tags lists them.",
-            code="not_implemented",
-        )
-
-    async def heartbeat() -> Response:
-        """That the server is there."""
-        return Response()
-
     for path, answer in (("/api/version", version), ("/api/tags", tags), ("/api/ps", running)):
         router.add_api_route(path, answer, tags=["ollama"])
         router.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)

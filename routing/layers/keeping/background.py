@@ -14,6 +14,7 @@ from llama_compat.dialects.gemini_interactions.errors import error_object
 from llama_compat.dialects.openai_responses.errors import response_error
 from llama_compat.errors import APIError, internal_error, shutting_down
 from llama_compat.going_on import going_on
+from llama_compat.wire.retry_after import retry_after
 from providers.base import Provider
 from routing.layers.keeping.followed import FollowedReply, unknown_vendor
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
@@ -77,7 +78,7 @@ class BackgroundResponses:
                 429,
                 f"{MAX_RUNNING} responses run in the background already. Ask again later.",
                 code="rate_limit_exceeded",
-                headers={"retry-after": "5"},
+                headers=retry_after(5),
             )
 
     def run(

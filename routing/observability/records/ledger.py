@@ -86,20 +86,14 @@ class Ledger:
         stream = call is not None and call.stream
         name = "" if route is None else route.name
         served = provider = target_id = finished = ""
-        first_content = overhead = None
         last = attempts.last
         spent, cost = self.spent(request), self.cost(request)
         usage = spent.usage
         if last is not None:
-            target, content = last.target, last.content
+            target = last.target
             served, provider, target_id = target.model, target.provider.id, target.id
-            if content:
+            if last.content:
                 finished = one_line(finish_reason(request.tail))
-                overhead = attempts.made[0].begun - begun
-                if request.first_sent > content:
-                    overhead += request.first_sent - content
-                if stream:
-                    first_content = content - begun
         if request.cached:
             provider, finished = CACHE, one_line(finish_reason(request.tail))
         counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
@@ -107,6 +101,7 @@ class Ledger:
         # What is given again was searched for before.
         known = None if units is None or request.cached else units.searches
         searches = None if known is None else round(known)
+        first_content, overhead = _waits(request)
         return Record(
             time.time() - time.monotonic() + begun,
             request.request_id,
@@ -131,7 +126,7 @@ class Ledger:
             completion,
             reasoning,
             1 if spent.estimated else 0,
-            first_content,
+            first_content if stream else None,
             request.ended - begun,
             overhead,
             cost,
@@ -142,6 +137,17 @@ class Ledger:
             searches,
             sum(part.kind == "tool" for part in request.parts),
         )
+
+
+def _waits(request: Request) -> tuple[float | None, float | None]:
+    """Seconds until the first content was there, and those of them and of sending it that were this
+    server's own; None where nothing came."""
+    attempts = request.attempts
+    content = 0.0 if attempts.last is None else attempts.last.content
+    if not content:
+        return None, None
+    overhead = attempts.made[0].begun - request.begun + max(0.0, request.first_sent - content)
+    return content - request.begun, overhead
 
 
 def _usage(request: Request, last: Attempt | None) -> tuple[Usage | None, bool]:

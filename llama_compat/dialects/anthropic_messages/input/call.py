@@ -23,7 +23,7 @@ from llama_compat.dialects.anthropic_messages.input.parameters import (
 )
 from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
 from llama_compat.dialects.base import Labels
-from llama_compat.dialects.single_choice import SingleChoice
+from llama_compat.dialects.choices import SingleChoice
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 from llama_compat.wire.json_fields import encode_json
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.choices import SeveralChoices
 from llama_compat.dialects.gemini.frames import EventFrame, Frame
 from llama_compat.dialects.gemini.input.contents import parse_contents, parse_system
 from llama_compat.dialects.gemini.input.generation_config import (
@@ -26,25 +27,11 @@ from llama_compat.dialects.gemini.responses import ResponseRenderer, render_resp
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 
 
-class GenerateCall(Struct, frozen=True):
+class GenerateCall(SeveralChoices, frozen=True):
     """One request as it came: what is asked of the model, how often, and how to answer."""
 
-    request: ChatCompletionRequest
-    n: int = 1
     include_thoughts: bool = False
     new_frame: Callable[[], Frame] = EventFrame
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """One request a candidate; a seed counts up so that they differ."""
-        return [
-            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
-            for index in range(self.n)
-        ]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return self.n
 
     def render_reply(
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels

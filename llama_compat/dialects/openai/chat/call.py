@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
-
 from llama_compat.dialects.base import Labels
+from llama_compat.dialects.choices import SeveralChoices
 from llama_compat.dialects.members import optional_text_in
 from llama_compat.dialects.openai.chat.hosted import parse_hosted
 from llama_compat.dialects.openai.chat.replies import render_reply
@@ -25,27 +24,13 @@ from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Us
 from llama_compat.wire.json_fields import encode_json
 
 
-class ChatCall(Struct, frozen=True):
+class ChatCall(SeveralChoices, frozen=True):
     """One request as it came: what is asked of the model, how often, and how to answer; calls are
     in `form`."""
 
-    request: ChatCompletionRequest
-    n: int = 1
     stream: bool = False
     include_usage: bool = False
     form: CallForm = FUNCTIONS
-
-    @property
-    def requests(self) -> list[ChatCompletionRequest]:
-        """One request a choice; a seed counts up so that the choices differ."""
-        return [
-            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
-            for index in range(self.n)
-        ]
-
-    @property
-    def choices_per_prompt(self) -> int:
-        return self.n
 
     def render_reply(
         self, responses: Sequence[ChatCompletionResponse], usage: Usage, labels: Labels

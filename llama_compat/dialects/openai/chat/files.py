@@ -6,7 +6,6 @@ members stand in the part itself. A vendor may have a part of its own for them.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from msgspec import Raw
 
 from llama_compat.dialects.base import UNREADABLE, NamedFile, WireFiles
-from llama_compat.media.documents import document_of, media_type_of
+from llama_compat.media.documents import uploaded_document
 from llama_compat.types import TextContent
 from llama_compat.wire.json_fields import from_raw, to_raw
 
@@ -52,8 +51,7 @@ def put_file(
         APIError: 400 naming `path`: it is text that is not in UTF-8, or empty.
     """
     name = file.get("filename") or name
-    encoded = base64.b64encode(data).decode()
-    document = document_of(media_type_of(media_type, name, data[:8]), encoded, name, path)
+    document = uploaded_document(media_type, data, name, path)
     if isinstance(document, TextContent):
         part.clear()
         part |= {"type": text_type, "text": document.text}

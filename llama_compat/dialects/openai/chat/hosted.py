@@ -14,7 +14,7 @@ from typing import Any
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.members import as_object
 from llama_compat.hosted.asked import parse_context_size, parse_location, unread_settings
-from llama_compat.hosted.citations import cited_place
+from llama_compat.hosted.citations import Sliced, cited_place
 from llama_compat.hosted.file_search import parse_file_search
 from llama_compat.hosted.mcp import parse_server
 from llama_compat.hosted.vocabulary import (
@@ -75,7 +75,7 @@ def render_search(tool: WebSearchTool) -> dict[str, Any]:
     return options
 
 
-def parse_citations(message: Mapping[str, Any], text: str) -> Iterator[Citation]:
+def parse_citations(message: Mapping[str, Any], text: Sliced) -> Iterator[Citation]:
     """What a message, or the delta of one, names in the web, whose text so far is `text`."""
     for each in message.get("annotations") or ():
         cited = cited_place(members(each.get("url_citation")), text)

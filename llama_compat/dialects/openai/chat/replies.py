@@ -155,11 +155,8 @@ def call_id_of(call: Mapping[str, Any]) -> str | None:
 
 
 def parse_stop_reason(reason: Any, *, called_tools: bool) -> StopReason:
-    """Why a choice ended; one that called tools waits for them, whatever the vendor's word is."""
-    parsed = stop_reason(reason)
-    if called_tools and parsed is StopReason.end_of_turn:
-        return StopReason.end_of_message
-    return parsed
+    """Why a choice ended that called tools, or did not."""
+    return stop_reason(reason).with_calls(called_tools)
 
 
 def parse_text(message: Mapping[str, Any]) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm, C
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs
 from llama_compat.dialects.openai.usage import service_tier
+from llama_compat.dialects.replies import reasoning_deltas, text_deltas, with_logprobs
 from llama_compat.events import ReplyParts
 from llama_compat.hosted.citations import SaidParts
 from llama_compat.hosted.vocabulary import CitationDelta, HostedCallDelta
@@ -164,7 +165,8 @@ class StreamParser(ChunkParser):
         reason = parse_stop_reason(self._finish_reason, called_tools=self._called)
         yield from self._progress(
             [
-                *_text_deltas(self._text.flush(), self._reasoning.flush()),
+                *reasoning_deltas(self._reasoning.flush()),
+                *text_deltas(self._text.flush()),
                 *self._calls.finish(cut=cut or reason is StopReason.out_of_tokens),
             ]
         )
@@ -175,7 +177,10 @@ class StreamParser(ChunkParser):
     def _parse_choice(self, choice: Mapping[str, Any]) -> list[StreamProgress]:
         delta = self._delta(choice)
         text, reasoning = parse_text(delta)
-        deltas = _text_deltas(self._text.push(text), self._reasoning.push(reasoning))
+        deltas = [
+            *reasoning_deltas(self._reasoning.push(reasoning)),
+            *text_deltas(self._text.push(text)),
+        ]
         deltas.extend(map(ImageDelta, parse_images(delta)))
         if delta.get("refusal"):
             deltas.append(RefusalDelta(delta["refusal"]))
@@ -197,7 +202,7 @@ class StreamParser(ChunkParser):
         return events
 
     def _cited(self, delta: Mapping[str, Any]) -> Iterator[StreamProgress]:
-        for citation in parse_citations(delta, self._said.whole):
+        for citation in parse_citations(delta, self._said.text):
             part, placed = self._said.placed(citation)
             yield StreamProgress(CitationDelta(placed), part=part)
 
@@ -213,22 +218,8 @@ class StreamParser(ChunkParser):
     def _progress(
         self, deltas: Sequence[Delta], logprobs: tuple[TokenLogProbs, ...] | None = None
     ) -> list[StreamProgress]:
-        if logprobs is not None and not deltas:
-            deltas = [TextDelta("")]
-        events = [
-            self._parts.progress(delta, None if place else logprobs)
-            for place, delta in enumerate(deltas)
-        ]
+        events = with_logprobs(self._parts, deltas, logprobs)
         for event in events:
             if isinstance(event.delta, TextDelta):
                 self._said.say(event.part, event.delta.text)
         return events
-
-
-def _text_deltas(text: str, reasoning: str) -> list[Delta]:
-    deltas: list[Delta] = []
-    if reasoning:
-        deltas.append(ReasoningDelta(reasoning))
-    if text:
-        deltas.append(TextDelta(text))
-    return deltas

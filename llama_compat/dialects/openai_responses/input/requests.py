@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.base import UNKNOWN, Labels
+from llama_compat.dialects.choices import StreamedChoice
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -30,7 +31,6 @@ from llama_compat.dialects.openai_responses.input.tools import (
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping
 from llama_compat.dialects.openai_responses.output.response_object import repeated
 from llama_compat.dialects.openai_responses.output.streams import Shown, StreamRenderer
-from llama_compat.dialects.single_choice import StreamedChoice
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     ChatCompletionRequest,

@@ -63,7 +63,7 @@ def _said(body: bytes, streamed: bool) -> ChatCompletionResponse | None:
     except _NoWordsError:
         return None
     called = any(item_type(item) != "message" for item in items if item_type(item) in _SAID)
-    reason = StopReason.end_of_message if called else StopReason.end_of_turn
+    reason = StopReason.end_of_turn.with_calls(called)
     usage = parse_usage(from_raw(response.get("usage", _NULL))) or Usage()
     return ChatCompletionResponse(CompletionMessage(tuple(parts), reason), usage=usage)
 

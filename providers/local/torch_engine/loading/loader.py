@@ -33,7 +33,7 @@ from providers.local.torch_engine.devices import (
     loading,
 )
 from providers.local.torch_engine.loading.checkpoint import read_model
-from providers.local.torch_engine.loading.paged import paged
+from providers.local.torch_engine.loading.paged import Execution, paged
 from providers.local.torch_engine.loading.reading import (
     FolderReading,
     ReadTokenizer,
@@ -47,15 +47,11 @@ from providers.local.torch_engine.media.sense import TorchSense
 from providers.local.torch_engine.media.tower import TextOnlyError, read_sense
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.model.rope_lengths import LongRope
-from providers.local.torch_engine.model_runner import Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
-from providers.local.torch_engine.scheduling.state_slots import StateSlots
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.heads.head import GuessingHead
-    from providers.local.torch_engine.heads.head_runner import HeadRunner
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
 
@@ -79,51 +75,37 @@ NEEDS = {
 """For each kind of weights; see `linear.MAKES`."""
 
 
-@dataclass(frozen=True)
-class LoadedModel:
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel(Execution):
     """A model and what an engine needs to run it.
 
     Attributes:
         config: the settings that it was loaded with.
         model: as a provider sees it.
-        runner: its forward pass.
-        blocks: of its KV cache.
         limits: of its steps.
         device: where it is.
         dtype: of its weights and activations.
         quantization: of its weights, one of `linear.MAKES`.
         batched: whether sequences share forward passes.
-        kernels: what computes them beside the matrix products: `triton`, `llvm` or `sdpa`.
-        long_rope: what long sequences turn by, where that is something else.
-        states: who has which, where its layers have some.
-        cache_bytes: what the KV cache and the states take; None where it grows with each sequence.
         adapters: reads adapters for it; None where it runs on transformers' own code.
         weights: what has them: a `Decoder`, or transformers' own model.
         longest: the tokens of a sequence for which there is a place, were there memory for them.
         draft: the smaller model that goes ahead of it, where it has one.
         sense: what it makes of media; None if it takes text alone.
-        head: that guesses for it, where it has one.
     """
 
     config: TorchConfig
     model: LocalModel
-    runner: Runner
-    blocks: BlockManager
     limits: StepLimits
     device: torch.device
     dtype: torch.dtype
     quantization: str
     batched: bool
-    kernels: str
-    long_rope: LongRope | None = None
-    states: StateSlots | None = None
-    cache_bytes: int | None = None
     adapters: AdapterReader | None = None
     weights: object = None
     longest: int = 0
     draft: Draft | None = None
     sense: TorchSense | None = None
-    head: HeadRunner | None = None
 
 
 def load(
@@ -171,22 +153,16 @@ def load_here(
     loaded = LoadedModel(
         config=config,
         model=_local_model(asked, read, made, sense),
-        runner=made.runner,
-        blocks=made.blocks,
         limits=made.limits,
         device=device,
         dtype=dtype,
         quantization=made.quantization,
         batched=read.unbatched is None,
-        kernels=made.kernels,
-        long_rope=made.long_rope,
-        states=made.states,
-        cache_bytes=made.cache_bytes,
         adapters=made.adapters,
         weights=made.weights,
         longest=length,
         sense=sense,
-        head=made.head,
+        **vars(made.execution),
     )
     if not isinstance(config.speculation, AheadConfig):
         return loaded
@@ -219,20 +195,14 @@ class _Asked(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What runs a model; as in `LoadedModel`, and how many tokens it knows."""
+    """A model that runs: by what, as in `LoadedModel`, and how many tokens it knows."""
 
-    runner: Runner
-    blocks: BlockManager
+    execution: Execution
     limits: StepLimits
     weights: object
     vocab_size: int
     quantization: str = "none"
-    kernels: str = "sdpa"
-    long_rope: LongRope | None = None
-    states: StateSlots | None = None
-    cache_bytes: int | None = None
     adapters: AdapterReader | None = None
-    head: HeadRunner | None = None
 
 
 def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
@@ -269,20 +239,14 @@ def _in_batches(asked: _Asked, read: FolderReading, *, is_new: bool) -> _Made:
         from providers.local.torch_engine.drafts import load_heads
 
         heads = load_heads(name, folder, config, decoder, quantization)
-    runs = paged(name, decoder, length, limits, config, heads)
+    execution = paged(name, decoder, length, limits, config, heads)
     return _Made(
-        runner=runs.runner,
-        blocks=runs.blocks,
+        execution=execution,
         limits=limits,
         weights=decoder,
         vocab_size=len(decoder.embedding),
         quantization=quantization,
-        kernels=runs.kernels,
-        long_rope=runs.long_rope,
-        states=runs.states,
-        cache_bytes=runs.cache_bytes,
         adapters=AdapterReader(name, decoder, partial(_text_config, name, folder)),
-        head=runs.head,
     )
 
 
@@ -299,7 +263,7 @@ def _local_model(
         tokenizer=hub_tokenizer,
         vocabulary=vocabulary,
         vocab_size=made.vocab_size,
-        context_length=with_room(name, asked.context_length, made.blocks),
+        context_length=with_room(name, asked.context_length, made.execution.blocks),
         stop_tokens=ends | known_end_tokens(vocabulary),
         tool_format=_tool_format(asked.config.tool_format, name, asked.folder, tokenizer),
         senses={} if sense is None else {sense.kind: sense},
@@ -449,9 +413,9 @@ def _one_by_one(asked: _Asked, reason: str) -> _Made:
             " it in the template."
         )
     runner, vocab_size = _unbatched_runner(asked, module)
+    blocks = BlockManager(-(-length // BLOCK_SIZE), BLOCK_SIZE)
     return _Made(
-        runner=runner,
-        blocks=BlockManager(-(-length // BLOCK_SIZE), BLOCK_SIZE),
+        execution=Execution(runner=runner, blocks=blocks),
         limits=limits_of(config, device, batched=False),
         weights=module,
         vocab_size=vocab_size,

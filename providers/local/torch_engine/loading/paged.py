@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -34,25 +34,26 @@ log = logging.getLogger(__name__)
 MEMORY_IF_UNKNOWN = 4 * 2**30
 
 
-class Paged(NamedTuple):
-    """What runs a model in batches.
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What runs a model, and where that keeps what it computed.
 
     Attributes:
         runner: its forward pass.
         blocks: of its KV cache.
-        kernels: what computes beside the matrix products.
+        kernels: what computes beside the matrix products: `triton`, `llvm` or `sdpa`.
         long_rope: what long sequences turn by, where that is something else.
         states: who has which, where its layers have some.
-        cache_bytes: what the KV cache and the states take.
-        head: beside it, where it has some.
+        cache_bytes: what the KV cache and the states take; None where it grows with each sequence.
+        head: that guesses for it, where it has one.
     """
 
     runner: Runner
     blocks: BlockManager
-    kernels: str
-    long_rope: LongRope | None
-    states: StateSlots | None
-    cache_bytes: int
+    kernels: str = "sdpa"
+    long_rope: LongRope | None = None
+    states: StateSlots | None = None
+    cache_bytes: int | None = None
     head: HeadRunner | None = None
 
 
@@ -63,7 +64,7 @@ def paged(
     limits: StepLimits,
     config: TorchConfig,
     heads: Sequence[GuessingHead] = (),
-) -> Paged:
+) -> Execution:
     """Make what runs a model in batches.
 
     Args:
@@ -114,8 +115,15 @@ def paged(
     else:
         runner = _with_torch(decoder, cache, config, states, ahead, chosen)
     blocks = BlockManager(total, BLOCK_SIZE)
-    taken = total * block_bytes + state_bytes
-    return Paged(runner, blocks, chosen, long_rope, slots, taken, ahead)
+    return Execution(
+        runner=runner,
+        blocks=blocks,
+        kernels=chosen,
+        long_rope=long_rope,
+        states=slots,
+        cache_bytes=total * block_bytes + state_bytes,
+        head=ahead,
+    )
 
 
 def _in_triton(

@@ -41,6 +41,7 @@ from llama_compat.types import (
 from llama_compat.wire.json_fields import parse_fields
 from providers.base import ProviderModel
 from providers.local.replies.grammar import MAX_SOURCE, Grammars
+from providers.local.replies.schemas import enforceable
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
@@ -441,6 +442,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 HOSTILE: list[Guide] = [
+    Guide("regex", "(a{1000}){16}", "guided_regex"),
     Guide("regex", "(((a{1,100}){1,100}){1,100}){1,100}b", "guided_regex"),
     Guide("regex", "(a|b|ab)*(x?){500}c{3000}", "guided_regex"),
     Guide("json_schema", nested(3000), "guided_json"),
@@ -451,6 +453,66 @@ HOSTILE: list[Guide] = [
         "guided_json",
     ),
 ]
+
+
+MUCH = "b?(a{1000}){1000}"
+
+
+@pytest.mark.parametrize(
+    ("guide", "path"),
+    [
+        (Guide("regex", MUCH, "guided_regex"), ""),
+        (Guide("grammar", f"start: X\nX: /{MUCH}/", "guided_grammar"), ""),
+        (
+            Guide("json_schema", {"properties": {"a": {"pattern": MUCH}}}, "guided_json"),
+            ".properties.a.pattern",
+        ),
+        (
+            Guide("json_schema", {"propertyNames": {"pattern": MUCH}}, "guided_json"),
+            ".propertyNames.pattern",
+        ),
+    ],
+    ids=lambda each: getattr(each, "kind", each),
+)
+async def test_what_demands_a_million_characters_is_refused(
+    provider: TorchProvider, guide: Guide, path: str
+) -> None:
+    error = await refused(provider, guide=guide)
+    assert error.param == guide.path + path
+    assert "with its repetitions written out it demands more than" in error.message
+
+
+async def test_tools_that_demand_a_million_characters_are_left_to_the_model(
+    provider: TorchProvider,
+) -> None:
+    part = {"type": "string", "pattern": MUCH}
+    names = {"type": "object", "propertyNames": {"pattern": MUCH}}
+    schema = {"properties": {"a": part, "b": names, "c": {"patternProperties": {MUCH: part}}}}
+    made = json.dumps(enforceable(schema, "x", loose=True))
+    assert "1000" not in made
+
+
+async def test_what_can_only_go_on_in_one_way_is_followed_once(provider: TorchProvider) -> None:
+    [engine] = provider.engines.values()
+    grammars = Grammars(engine.model)
+    constraint = await grammars.constraint(Guide("regex", "a{300}b?a{300}", "guided_regex"))
+    grammars.close()
+    matcher, asked = constraint._matcher, []  # type: ignore[attr-defined]
+
+    class Watched:
+        def compute_ff_tokens(self) -> list[int]:
+            asked.append(1)
+            return list(matcher.compute_ff_tokens())
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(matcher, name)
+
+    constraint._matcher = Watched()  # type: ignore[attr-defined]
+    written = []
+    while not any((mask := constraint.allowed())[each] for each in engine.model.stop_tokens):
+        written.append(int(mask.argmax()))
+        constraint.accept(written[-1])
+    assert len(asked) < 10 < len(written)
 
 
 @pytest.mark.parametrize("guide", HOSTILE, ids=range(len(HOSTILE)))

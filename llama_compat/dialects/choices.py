@@ -1,16 +1,37 @@
-"""Calls of APIs whose replies have one choice, and no way to ask for more."""
+"""What calls of chats have in common by how many choices their replies have: as many as are asked
+for, or one, with no way to ask for more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from llama_compat.dialects.base import Labels, StreamRenderer
 from llama_compat.events import reply_events
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 from llama_compat.wire.json_fields import encode_json
+
+
+class SeveralChoices(Struct, frozen=True):
+    """A chat that is answered `n` times."""
+
+    request: ChatCompletionRequest
+    n: int = 1
+
+    @property
+    def requests(self) -> list[ChatCompletionRequest]:
+        """One request a choice; a seed counts up so that the choices differ."""
+        return [
+            structs.replace(self.request, sampling=self.request.sampling.for_choice(index))
+            for index in range(self.n)
+        ]
+
+    @property
+    def choices_per_prompt(self) -> int:
+        """All of them: there is one prompt."""
+        return self.n
 
 
 class SingleChoice(Struct, frozen=True):

@@ -1,0 +1,49 @@
+"""When to come back, as headers say it: `retry-after` (RFC 9110, section 10.2.3) and OpenAI's
+`retry-after-ms`, which is more exact."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import time
+from collections.abc import Mapping
+
+_LONGEST_WAIT = 10.0**9
+"""Seconds: thirty years, and more than any vendor means."""
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """In how many seconds to come back (RFC 9110, section 10.2.3; OpenAI's `retry-after-ms` is more
+    exact); None where nobody said, or nothing that makes sense.
+
+    Args:
+        headers: of an answer, their names in lower case.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    said = headers.get("retry-after")
+    return _seconds_until(said) if said and _number(said) is None else _number(said)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """The headers that say to come back in so many seconds, as OpenAI has them."""
+    return {
+        "retry-after": str(math.ceil(seconds)),
+        "retry-after-ms": str(math.ceil(seconds * 1000)),
+    }
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < _LONGEST_WAIT else None
+
+
+def _seconds_until(date: str) -> float | None:
+    try:
+        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None
