@@ -358,10 +358,12 @@ def render_request(
     }
     if request.tools:
         body["tools"] = [render_tool(tool) for tool in request.tools]
-    if request.tool_choice is not None:
-        body["tool_choice"] = _render_tool_choice(request.tool_choice)
-    if request.parallel_tool_calls is not None:
-        body["parallel_tool_calls"] = request.parallel_tool_calls
+        # Both are "only allowed when 'tools' are specified" (Upsonic/Upsonic#323, 2026-11-28),
+        # which other APIs leave open: Codex says of each request that calls come one by one.
+        if request.tool_choice is not None:
+            body["tool_choice"] = _render_tool_choice(request.tool_choice)
+        if request.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.vendor_search is not None:
         body["web_search_options"] = render_search(request.vendor_search)
     if request.response_format is not None:

@@ -450,13 +450,14 @@ def samplings(draw: st.DrawFn) -> SamplingParams:
 
 @st.composite
 def requests(draw: st.DrawFn) -> ChatCompletionRequest:
+    offered = tuple(draw(st.lists(tools, max_size=2)))
     return ChatCompletionRequest(
         model="m",
         messages=draw(vocabulary.conversations(signed=True, tools_give_images=False)),
         sampling=draw(samplings()),
-        tools=tuple(draw(st.lists(tools, max_size=2))),
-        tool_choice=draw(st.none() | choices),
-        parallel_tool_calls=draw(st.none() | st.booleans()),
+        tools=offered,
+        tool_choice=draw(st.none() | choices) if offered else None,
+        parallel_tool_calls=draw(st.none() | st.booleans()) if offered else None,
         response_format=draw(st.none() | formats),
         reasoning_effort=draw(st.none() | st.just("low")),
         logprobs=draw(st.none() | st.integers(0, 20)),
@@ -536,6 +537,19 @@ def test_nothing_that_nobody_set_is_sent(request):
 
 def test_a_bare_request_is_bare():
     request = ChatCompletionRequest("m", (UserMessage("Hi"),), stream=False)
+    assert render_request(request) == {"model": "m", "messages": [USER]}
+
+
+def test_how_tools_are_called_is_not_said_where_there_are_none():
+    """ "'parallel_tool_calls' is only allowed when 'tools' are specified", which other APIs leave
+    open."""
+    request = ChatCompletionRequest(
+        "m",
+        (UserMessage("Hi"),),
+        tool_choice=ToolChoice("none"),
+        parallel_tool_calls=False,
+        stream=False,
+    )
     assert render_request(request) == {"model": "m", "messages": [USER]}
 
 
