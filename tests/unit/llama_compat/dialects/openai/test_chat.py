@@ -167,6 +167,25 @@ def test_messages_are_parsed(message, expected):
     assert parsed_message(message) == expected
 
 
+def test_calls_with_empty_ids_have_their_answers():
+    """As some servers make them; other vendors refused the conversation ever after."""
+    called = [{"id": "", **function(name="f")}, {**function(name="g")}]
+    answers = [
+        {"role": "tool", "tool_call_id": "", "name": "g", "content": "of g"},
+        {"role": "tool", "tool_call_id": "", "content": "of f"},
+    ]
+    talk = [USER, {"role": "assistant", "tool_calls": called}, *answers]
+    _, said, *given = parse_request({"messages": talk}, "m").request.messages
+    ids = {call.tool_name: call.call_id for call in said.tool_calls}
+    assert len({*ids.values()}) == 2
+    assert [(each.call_id, each.content) for each in given] == [
+        (ids["g"], "of g"),
+        (ids["f"], "of f"),
+    ]
+    # And the same whenever it comes again.
+    assert parse_request({"messages": talk}, "m").request.messages[1] == said
+
+
 def test_a_call_without_an_id_gets_one():
     message = parsed_message({"role": "assistant", "tool_calls": [function(arguments="{}")]})
     assert message.tool_calls[0].call_id.startswith("call_")
