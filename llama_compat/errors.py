@@ -190,6 +190,16 @@ def unsupported_parameter(param: str, provider: str, why: str = "") -> APIError:
     )
 
 
+def unsupported_whoever_answers(param: str, why: str) -> APIError:
+    """400: nobody could honour the field `param`, for the reason `why`, which is a sentence."""
+    return UnsupportedHere(
+        400,
+        f"Unsupported parameter: '{param}': {why}. Leave it out.",
+        param=param,
+        code="unsupported_parameter",
+    )
+
+
 def unsupported_capability(provider: str, capability: str) -> APIError:
     """400: the provider has no such capability at all."""
     return UnsupportedHere(

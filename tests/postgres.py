@@ -158,16 +158,17 @@ class LossyWay:
     Args:
         server: where it leads.
         every: of so many COMMITs, the first one's.
+        after: so many before that are heard of.
 
     Attributes:
         address: of the database, over this way.
         lost: how many answers were lost.
     """
 
-    def __init__(self, server: PostgresServer, every: int) -> None:
+    def __init__(self, server: PostgresServer, every: int, after: int = 0) -> None:
         self._to = str(server.folder / SOCKET)
         self._every = every
-        self._seen = self.lost = 0
+        self._seen, self.lost = -after, 0
         self._folder = tempfile.mkdtemp(prefix="pg-")
         self.address = f"postgres://postgres@/postgres?host={self._folder}"
 
@@ -195,7 +196,7 @@ class LossyWay:
         async def questions() -> None:
             while data := await client.read(1 << 16):
                 if b"COMMIT;" in data:
-                    if self._seen % self._every == 0:
+                    if self._seen >= 0 and self._seen % self._every == 0:
                         loses.set()
                     self._seen += 1
                 there.write(data)

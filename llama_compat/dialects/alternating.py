@@ -59,6 +59,18 @@ def with_a_turn(messages: Sequence[Message]) -> Sequence[Message]:
     return (*others, UserMessage(last.content))
 
 
+def called_tools(messages: Sequence[Message]) -> list[str]:
+    """The names of the tools that were called, each once: both APIs want tools to be defined where
+    calls of some are in the conversation."""
+    names = {
+        call.tool_name: None
+        for message in messages
+        if isinstance(message, CompletionMessage)
+        for call in message.tool_calls
+    }
+    return list(names)
+
+
 OPENING = "(The conversation begins.)"
 """What a user says who has said nothing yet: no API takes nothing."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.error_classes import ErrorClass
-from llama_compat.errors import APIError, unsupported_parameter
+from llama_compat.errors import APIError, unsupported_whoever_answers
 from llama_compat.exchange import ANYBODY, Principal, Reply
 from llama_compat.extent import Extent
 from llama_compat.off_loop import off_loop
@@ -275,9 +275,11 @@ def _look(operation: Operation, body: bytes) -> tuple[JSONFields, Asked]:
     fields = parse_body(body)
     asked = operation.look(fields, {})
     if asked.stream:
-        raise unsupported_parameter("stream", "a line of a batch is answered in one piece")
+        raise unsupported_whoever_answers("stream", "a line of a batch is answered in one piece")
     if fields.get("background") == b"true":
-        raise unsupported_parameter("background", "a line of a batch is in the background anyway")
+        raise unsupported_whoever_answers(
+            "background", "a line of a batch is in the background anyway"
+        )
     asked.extent.prompt.estimate()
     return fields, asked
 

@@ -21,6 +21,7 @@ from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
+from routing.storage.once import kept_once
 from routing.storage.outage import unavailable as store_unavailable
 from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
@@ -156,14 +157,17 @@ class FileStore:
         Raises:
             APIError: 413, the key has too much with it; 503.
         """
+
+        async def keep(transaction: Transaction) -> None:
+            if bounded:
+                await transaction.alone(f"files of {file.owner}")
+                used = await self._used(transaction, file.owner)
+                if used + file.bytes > self.settings.max_key_bytes:
+                    raise _key_is_full(self.settings.max_key_bytes)
+            await note(transaction, file)
+
         with unavailable():
-            async with self.storage.transaction() as transaction:
-                if bounded:
-                    await transaction.alone(f"files of {file.owner}")
-                    used = await self._used(transaction, file.owner)
-                    if used + file.bytes > self.settings.max_key_bytes:
-                        raise _key_is_full(self.settings.max_key_bytes)
-                await note(transaction, file)
+            await kept_once(self.storage, ("SELECT 1 FROM files WHERE id = ?", file.id), keep)
 
     async def _used(self, storage: Storage | Transaction, owner: str) -> int:
         ((used,),) = await storage.fetch(
@@ -268,6 +272,7 @@ class FileStore:
         await self.get(owner, file_id, hidden=hidden)
         with unavailable():
             async with self.storage.transaction() as transaction:
+                await lock_files(transaction, "id = ?", file_id)
                 if await transaction.fetch(f"{_IN_USE} ?", file_id):
                     raise APIError(
                         409,
@@ -301,11 +306,13 @@ class FileStore:
         while True:
             with suppress(APIError):  # which has been logged, and may be over by the next time
                 with unavailable():
+                    now = self._clock()
                     async with self.storage.transaction() as transaction:
+                        await lock_files(transaction, "expires <= ?", now)
                         gone = await transaction.fetch(
                             "DELETE FROM files WHERE expires <= ?"
                             f" AND NOT EXISTS ({_IN_USE} files.id) RETURNING id",
-                            self._clock(),
+                            now,
                         )
                 for (file_id,) in gone:
                     await self.remove(file_id)
@@ -398,6 +405,12 @@ class NewFile:
         """Leave nothing of it, unless it has been kept."""
         with suppress(OSError):
             await asyncio.to_thread(self._writer.discard)
+
+
+async def lock_files(transaction: Transaction, condition: str, value: object) -> bool:
+    """Hold up others that delete files or have batches read them; False where there are none."""
+    update = f"UPDATE files SET bytes = bytes WHERE {condition} RETURNING id"
+    return bool(await transaction.fetch(update, value))
 
 
 async def note(transaction: Transaction, file: StoredFile) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -120,17 +121,21 @@ class Run:
 
     # The input ------------------------------------------------------------------------------------
 
+    def _check_of(self, file: BinaryIO) -> Check:
+        settings = self._worker.settings
+        return Check(
+            file,
+            self._job.endpoint,
+            max_lines=settings.max_lines,
+            max_line_bytes=settings.max_line_bytes,
+        )
+
     async def _check(self) -> bool:
         """Look at the input; False where the batch ends with that."""
-        job, settings = self._job, self._worker.settings
+        job = self._job
         file = await self._files.opened(job.input_file)
         try:
-            check = Check(
-                file,
-                job.endpoint,
-                max_lines=settings.max_lines,
-                max_line_bytes=settings.max_line_bytes,
-            )
+            check = self._check_of(file)
             first = True
             while rows := await asyncio.to_thread(check.more):
                 if not await self._journal.add_lines(
@@ -154,9 +159,29 @@ class Run:
         """End a batch that was cancelled while its input was looked at; none of it is asked."""
         job = self._job
         if await self._journal.claim_job(job.id, "cancelling"):
-            status, _ = _BROKEN_OFF[job.reason or AS_CANCELLED]
-            await self._journal.end(job, status, (None, None), job.total, None)
+            status, undone = _BROKEN_OFF[job.reason or AS_CANCELLED]
+            # Anthropic's clients are told of each request, of which the batch knows the number.
+            output = None if job.api == "openai" else await self._none_answered(undone)
+            await self._journal.end(job, status, (output, None), job.total, None)
             await self._worker.tidy(job.id)
+
+    async def _none_answered(self, undone: LineOutcome) -> StoredFile | None:
+        """The output of a batch of which no line is asked."""
+        job = self._job
+        async with AsyncExitStack() as opened:
+            files = []
+            for _ in range(2):
+                files.append(await self._files.opened(job.input_file))
+                opened.push_async_callback(asyncio.to_thread, files[-1].close)
+            name = _file_id(job.id, "output")
+            output = await self._files.begin(job.owner, name, bounded=False)
+            opened.push_async_callback(output.discard)
+            check = self._check_of(files[0])
+            while rows := await asyncio.to_thread(check.more):
+                lines = await asyncio.to_thread(lines_of, files[1], rows, job.endpoint)
+                told = zip(rows, lines, strict=True)
+                await output.write(_joined([self._written(*each, undone).result for each in told]))
+            return await self._committed(output)
 
     # The lines ------------------------------------------------------------------------------------
 

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from llama_compat.errors import APIError, request_timed_out
 from routing.asgi import UPGRADE
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience
-from routing.http.peers import Intake, address, has_left
+from routing.http.peers import Intake, address, has_left, peer_state
 from routing.http.reader import RequestReader
 from routing.http.repeats import MAX_REQUEST_BYTES, Repeat
 from routing.http.state import ServerState
@@ -34,6 +35,15 @@ still there, and the connection closes after the answer."""
 
 DISCARDED_BYTES = 4 * 1024 * 1024
 """In one second, while an answer is awaited."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""What every client of HTTP/1.1 takes before an answer, asked for or not (RFC 9110, 15.2)."""
+
+RESET_SECONDS = (0.02, 0.2)
+"""So long after that it is seen whether the client has reset the connection; then once a second."""
+
+BEHIND_SECONDS = 5.0
+"""Who has not even got that by then has left."""
 
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
@@ -68,6 +78,8 @@ class Connection(asyncio.Protocol):
         # Whether the socket is read for nothing, until the client has gone.
         self._lingering = False
         self._discarded = 0
+        # Whether the client sends no more, and may be waiting for its answer all the same.
+        self._half_closed = False
 
     # asyncio's protocol ---------------------------------------------------------------------------
 
@@ -93,6 +105,40 @@ class Connection(asyncio.Protocol):
         if self._answering is not None:
             self._answering.leave()
         self.writer.end()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: it has closed the connection, or its own side of it alone, as
+        scripts do, and reads its answer.
+
+        The two differ in what becomes of what they are sent. Who has asked all and has no answer
+        yet is sent what says nothing, and has left if that is refused. All others have left.
+        """
+        exchange = self._answering
+        if (
+            self._lingering
+            or exchange is None
+            or exchange.more_body
+            or exchange.started
+            or exchange.scope["http_version"] != "1.1"
+            or not self._transport.can_write_eof()
+            or peer_state(self._transport) is None
+        ):
+            return False
+        exchange.keep_alive = False
+        self._half_closed = True
+        self._patience.begin()
+        self.writer.write(CONTINUE, at_once=True)
+        for seconds in RESET_SECONDS:
+            self._loop.call_later(seconds, self._look_for_reset)
+        return True
+
+    def _look_for_reset(self) -> None:
+        state = None if self._transport.is_closing() else peer_state(self._transport)
+        if state is not None and (
+            state.has_reset
+            or (state.is_behind and monotonic() - self._patience.since > BEHIND_SECONDS)
+        ):
+            self.abort()
 
     def pause_writing(self) -> None:
         """The client takes its answer slower than it comes."""
@@ -344,6 +390,8 @@ class Connection(asyncio.Protocol):
     def look_at_clock(self, now: float) -> None:
         """End what takes longer than it may; called once a second."""
         limits, waited = self._limits, now - self._patience.since
+        if self._half_closed:
+            self._look_for_reset()
         if self.writer.is_stalled(now, limits.write_seconds):
             log.warning(
                 "a client took no answer for %g s (write_seconds): connection closed",

@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from llama_compat.dialects.base import Labels, Translation
-from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_parameter
+from llama_compat.errors import APIError, blocked, nested_too_deeply, unsupported_whoever_answers
 from llama_compat.exchange import GUARDRAILS_HEADER, JSON_HEADERS, Call, Reply
 from llama_compat.fitting.honoured import decoded
 from llama_compat.guardrails.asked.drawn import may_show, seen
@@ -157,10 +157,8 @@ class GuardrailsLayer:
             and not _may_be_relayed(call, guard)
         ):
             if call.operation.capability:
-                raise unsupported_parameter(
-                    "stream",
-                    request.route.name if request.route is not None else "",
-                    "what it says has to pass guardrails. Ask for it whole.",
+                raise unsupported_whoever_answers(
+                    "stream", "what it says has to pass guardrails, which look at it whole"
                 )
             call = replace(call, may_be_relayed=False)
         request.call = replace(call, guard=guard)
@@ -204,7 +202,7 @@ async def _look_at(call: Call, guard: Guard) -> Call:
     if not guard.changes_pictures:
         return call
     if call.operation.capability:
-        raise unsupported_parameter("image", "", "a guardrail can't hide a picture of a form")
+        raise unsupported_whoever_answers("image", "a guardrail can't hide a picture of a form")
     return replace(call, may_be_relayed=False)
 
 
@@ -400,7 +398,7 @@ def _changed(form: Form, old: Mapping[str, Raw], new: Mapping[str, Raw]) -> Form
         elif isinstance(value, str):
             texts[name] = value
         if name not in old or (name in files) == (name in texts) or _is_mixed(form, name):
-            raise unsupported_parameter(name, "", "a guardrail can't hide a part of it")
+            raise unsupported_whoever_answers(name, "a guardrail can't hide a part of it")
     form = form.with_file_names(files)
     return parse_form(form.render(texts), form.content_type)
 

@@ -1,12 +1,18 @@
-"""Batches that take effect once, though nobody hears that they have."""
+"""What takes effect once, though nobody hears that it has: rows of their own, and batches."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from routing.storage.storage import Transaction
+from routing.storage.storage import Storage, StorageError, Transaction
+
+UNSURE_SECONDS = 15.0
+"""So long it is asked whether rows were kept of which nobody has heard that they were."""
+
+FIRST_PAUSE_SECONDS = 0.05
 
 FORGOTTEN_SECONDS = 30 * 86400.0
 """A writer that has written nothing for so long is gone."""
@@ -18,6 +24,41 @@ def table_of_writers(name: str) -> str:
         f"CREATE TABLE {name} (id TEXT PRIMARY KEY, batch BIGINT NOT NULL,"
         " time DOUBLE PRECISION NOT NULL)"
     )
+
+
+async def kept_once(
+    storage: Storage, is_there: tuple[str, str], keep: Callable[[Transaction], Awaitable[None]]
+) -> None:
+    """Keep rows under an id of their own, in one transaction.
+
+    Where the answer to its COMMIT is lost, as when the database starts again, nobody knows whether
+    they are kept. A client that was told they are not would ask again, as SDKs do by themselves,
+    and all of it would be there twice. So it is seen whether they are, and done again if not.
+
+    Args:
+        storage: where.
+        is_there: a statement that gives a row where they are kept, and the id that it asks for.
+        keep: writes them.
+
+    Raises:
+        StorageError: they are not kept; or nobody could find out for too long.
+        Exception: what `keep` raises.
+    """
+    late, pause = time.monotonic() + UNSURE_SECONDS, FIRST_PAUSE_SECONDS
+    unsure = False
+    while True:
+        try:
+            async with storage.transaction() as transaction:
+                if not (unsure and await transaction.fetch(*is_there)):
+                    await keep(transaction)
+                    unsure = True
+            return
+        except StorageError:
+            # What fails later may be that it is being kept at this moment.
+            if not unsure or time.monotonic() > late:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 1.0)
 
 
 class BatchWriter:

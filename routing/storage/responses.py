@@ -37,6 +37,7 @@ from routing.storage.kept_rows import (
     output_of,
     placed,
 )
+from routing.storage.once import kept_once
 from routing.storage.outage import unavailable
 from routing.storage.storage import (
     Row,
@@ -336,12 +337,12 @@ class ResponseStore:
     async def _writing(self) -> AsyncGenerator[Transaction, None]:
         with _unavailable():
             async with self._storage.transaction() as transaction:
-                # Who has the total writes; the others wait, so that no two wait for each other.
-                await transaction.fetch("UPDATE stored_total SET bytes = bytes")
+                await _have_total(transaction)
                 yield transaction
 
     async def _save(self, row: ReplyRow, item_ids: Sequence[str]) -> None:
-        async with self._writing() as transaction:
+        async def keep(transaction: Transaction) -> None:
+            await _have_total(transaction)
             await _removed(transaction, "created < ?", self._oldest())
             await transaction.insert(
                 "stored_responses", ReplyRow.__struct_fields__, [msgspec.structs.astuple(row)]
@@ -349,6 +350,10 @@ class ResponseStore:
             await _add(transaction, row.size)
             await _index(transaction, row.id, item_ids)
             await self._make_room(transaction)
+
+        is_there = ("SELECT 1 FROM stored_responses WHERE id = ?", row.id)
+        with _unavailable():
+            await kept_once(self._storage, is_there, keep)
 
     async def _make_room(self, transaction: Transaction) -> None:
         while True:
@@ -444,6 +449,11 @@ async def _removed(transaction: Transaction, condition: str, *values: Any) -> in
     if sizes:
         await _add(transaction, -sum(size for (size,) in sizes))
     return len(sizes)
+
+
+async def _have_total(transaction: Transaction) -> None:
+    """Who has the total writes; the others wait, so that no two wait for each other."""
+    await transaction.fetch("UPDATE stored_total SET bytes = bytes")
 
 
 async def _add(transaction: Transaction, size: int) -> None:

@@ -158,6 +158,9 @@ def _complaints(body: dict[str, Any], version: str, betas: set[str]) -> Iterator
     said = [*_turns(body), {"content": _blocks(body.get("system", []))}]
     if any(_is_blank(block) for turn in said for block in turn["content"]):
         yield "messages: text content blocks must contain non-whitespace text"
+    blocks = {block["type"] for turn in _turns(body) for block in turn["content"]}
+    if blocks & {"tool_use", "tool_result"} and not body.get("tools"):
+        yield "Requests which include `tool_use` or `tool_result` blocks must define tools."
     if json.dumps(body).count('"cache_control"') > 4:
         yield "A maximum of 4 blocks with cache_control may be provided."
     if body.get("service_tier", "auto") not in ("auto", "standard_only"):

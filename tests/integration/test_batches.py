@@ -119,7 +119,10 @@ def test_a_bad_line_fails_alone(client: openai.OpenAI) -> None:
     told = {name: each["response"] for name, each in failed.items()}
     assert told["no such model"]["status_code"] == 404
     assert told["no such model"]["body"]["error"]["code"] == "model_not_found"
-    assert told["streamed"]["body"]["error"]["param"] == "stream"
+    refused = told["streamed"]["body"]["error"]
+    assert refused["param"] == "stream"
+    why = "a line of a batch is answered in one piece"
+    assert refused["message"] == f"Unsupported parameter: 'stream': {why}. Leave it out."
 
 
 def test_a_bad_file_is_refused_whole_with_the_first_ten(client: openai.OpenAI) -> None:

@@ -336,6 +336,17 @@ def user(text: str) -> dict[str, str]:
 
 
 @STREAMED
+def test_a_talk_goes_on_without_the_tools_that_were_called(
+    server: ServerProcess, vendor: StrictAnthropic, stream: bool
+) -> None:
+    talk = Responses(server, "old/claude-haiku-4-5", stream=stream)
+    talk.ask(user(QUESTION))
+    talk.ask()
+    assert talk.ask(user("Thank you."), tools=[]) == "Sunny."
+    assert vendor.heard.body["tool_choice"] == {"type": "none"}
+
+
+@STREAMED
 @pytest.mark.parametrize("model", sorted(BOUND))
 def test_thoughts_are_taken_back_over_many_turns(
     server: ServerProcess, vendor: StrictAnthropic, model: str, stream: bool

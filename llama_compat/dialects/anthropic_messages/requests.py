@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from llama_compat.dialects.alternating import AlternatingTurns, content_blocks
+from llama_compat.dialects.alternating import AlternatingTurns, called_tools, content_blocks
 from llama_compat.dialects.anthropic_messages.hosted_blocks import render_search
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
@@ -193,14 +193,7 @@ def render_request(
     if said.system:
         body["system"] = said.system
     body.update(sampling_members(sampling, _SAMPLING))
-    tools = [_render_tool(tool) for tool in request.tools]
-    if request.vendor_search is not None:
-        tools.append(render_search(request.vendor_search, request.max_hosted_calls))
-    if tools:
-        body["tools"] = tools
-        choice = _render_tool_choice(request)
-        if choice:
-            body["tool_choice"] = choice
+    body.update(_render_tools(request))
     output = _render_output_config(request, thinking)
     if output:
         body["output_config"] = output
@@ -325,6 +318,24 @@ def _render_tool_result(message: ToolResponseMessage, path: str) -> dict[str, An
 def _call_id(call_id: str) -> str:
     # Calls of a conversation that began with another vendor may have ids that this one refuses.
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
+
+
+def _render_tools(request: ChatCompletionRequest) -> dict[str, Any]:
+    """The members of a request that are about tools.
+
+    Where none is offered any more, those that have been called are named, and may not be called:
+    "Requests which include `tool_use` or `tool_result` blocks must define tools"
+    (anthropics/anthropic-sdk-python#494; 2026-11-28).
+    """
+    tools, choice = [_render_tool(tool) for tool in request.tools], _render_tool_choice(request)
+    if request.vendor_search is not None:
+        tools.append(render_search(request.vendor_search, request.max_hosted_calls))
+    if not tools:
+        tools = [_render_tool(ToolDefinition(name)) for name in called_tools(request.messages)]
+        choice = {"type": "none"}
+    if not tools:
+        return {}
+    return {"tools": tools, "tool_choice": choice} if choice else {"tools": tools}
 
 
 def _render_tool(tool: ToolDefinition) -> dict[str, Any]:

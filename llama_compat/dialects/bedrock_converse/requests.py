@@ -9,7 +9,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from llama_compat.dialects.alternating import OPENING, AlternatingTurns, content_blocks
+from llama_compat.dialects.alternating import (
+    OPENING,
+    AlternatingTurns,
+    called_tools,
+    content_blocks,
+)
 from llama_compat.dialects.anthropic_messages import (
     RenderedRequest,
     dropping_unbound,
@@ -186,7 +191,7 @@ def unsupported_values(
         refused |= thought_before_forced_call(request)
         refused |= no_room_to_think(request, claudes_thinking(request))
     refused |= json_beside_tools(request, "Bedrock")
-    if _forbids_tools(request) and family != "claude" and _calls_in(request.messages):
+    if _forbids_tools(request) and family != "claude" and called_tools(request.messages):
         refused["tool_choice"] = (
             "Bedrock wants tools to be offered where calls are in the conversation, and has no"
             " 'none'"
@@ -318,19 +323,8 @@ def _call_id(call_id: str) -> str:
 # Tools --------------------------------------------------------------------------------------------
 
 
-def _calls_in(messages: Sequence[Message]) -> list[str]:
-    """The names of the tools that were called, each once."""
-    names = {
-        call.tool_name: None
-        for message in messages
-        if isinstance(message, CompletionMessage)
-        for call in message.tool_calls
-    }
-    return list(names)
-
-
 def _render_tools(request: ChatCompletionRequest) -> dict[str, Any] | None:
-    called = _calls_in(request.messages)
+    called = called_tools(request.messages)
     if _forbids_tools(request) and not called:
         return None
     tools = request.tools or tuple(map(ToolDefinition, called))
@@ -374,7 +368,8 @@ def _render_for_model(
     strategy = request.sampling.strategy
     if isinstance(strategy, TopKSamplingStrategy) and has_top_k(family):
         members |= render_top_k(strategy.top_k, family)
-    if family == "claude" and _forbids_tools(request) and _calls_in(request.messages):
+    forbids = _forbids_tools(request) or not request.tools
+    if family == "claude" and forbids and called_tools(request.messages):
         members["tool_choice"] = {"type": "none"}
     return members, effort
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from routing.batches.files import StoredFile, note
+from routing.batches.files import StoredFile, file_not_found, lock_files, note
 from routing.batches.journal.lease import WorkerLease
 from routing.batches.journal.rows import (
     ASKED,
@@ -29,6 +29,7 @@ from routing.batches.journal.rows import (
     Job,
     LineRow,
 )
+from routing.storage.once import kept_once
 from routing.storage.pages import PageStart, page_of
 from routing.storage.storage import Storage, Transaction
 
@@ -66,11 +67,25 @@ class Journal:
 
     # Batches --------------------------------------------------------------------------------------
 
-    async def add(self, job: Job) -> None:
-        """A new batch."""
-        async with self._storage.transaction() as transaction:
+    async def add(self, job: Job, *, is_uploaded: bool = False) -> None:
+        """A new batch.
+
+        Args:
+            job: it.
+            is_uploaded: whether its input is one of the files here, which can't be deleted then.
+
+        Raises:
+            APIError: 404, that was deleted meanwhile: the batch would wait for it in vain.
+        """
+
+        async def keep(transaction: Transaction) -> None:
+            # Who deletes it at the same time finds the batch, or has it first.
+            if is_uploaded and not await lock_files(transaction, "id = ?", job.input_file):
+                raise file_not_found(job.input_file, "input_file_id")
             row = tuple(getattr(job, name) for name in JOB_COLUMNS)
             await transaction.insert("batches", JOB_COLUMNS, [row])
+
+        await kept_once(self._storage, ("SELECT 1 FROM batches WHERE id = ?", job.id), keep)
 
     async def get(self, job_id: str) -> Job | None:
         """A batch, whoever it belongs to."""

@@ -99,7 +99,7 @@ async def create_batch(request: Request) -> Response:
     fields = await body_of(request)
     job = await _ordered(fields, request.scope["principal"].id, worker.files)
     with unavailable():
-        await worker.journal.add(job)
+        await worker.journal.add(job, is_uploaded=True)
     worker.wake()
     return JSONResponse(_shown(worker, job))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -163,8 +164,14 @@ async def create_message_batch(request: Request) -> Response:
         now + window_seconds(WINDOW),
         total=len(lines),
     )
-    with unavailable():
-        await worker.journal.add(job)
+    try:
+        with unavailable():
+            await worker.journal.add(job, is_uploaded=True)
+    except APIError:
+        # Nobody else knows of it, and it would count for its key until it expires.
+        with suppress(APIError):
+            await worker.files.delete_hidden(owner, file.id)
+        raise
     worker.wake()
     return answered(request, ANTHROPIC, _shown(request, job))
 

@@ -28,7 +28,7 @@ from llama_compat.media.documents import (
 )
 from llama_compat.media.images import is_remote
 from llama_compat.tools.answers import UnansweredCalls
-from llama_compat.tools.calls import bounded_call_id, call_id_at, new_call_id, parse_tool_call
+from llama_compat.tools.calls import bounded_call_id, call_id_at, parse_tool_call
 from llama_compat.tools.custom_tools import wrap
 from llama_compat.types import (
     AnyToolCall,
@@ -91,9 +91,11 @@ def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Messag
         case "assistant":
             return _parse_assistant(message, path, unanswered)
         case "tool":
-            return ToolResponseMessage(
-                text_in(message, "tool_call_id", path), _parse_content(content, f"{path}.content")
+            # There are servers whose calls have empty ids, which clients send back.
+            call_id = text_in(message, "tool_call_id", path) or unanswered.answer(
+                None, optional_text_in(message, "name", path)
             )
+            return ToolResponseMessage(call_id, _parse_content(content, f"{path}.content"))
         case "function":
             # Older than calls' ids; what the function gave may be null.
             call_id = unanswered.answer(None, text_in(message, "name", path))
@@ -127,7 +129,10 @@ def _parse_assistant(
     return CompletionMessage.of(
         content=seen_alone(said, f"{path}.content", "an assistant's message"),
         tool_calls=(
-            *(_parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)),
+            *(
+                _parse_call(call, f"{path}.tool_calls[{index}]", unanswered)
+                for index, call in enumerate(calls)
+            ),
             *([] if older is None else [_parse_older_call(older, path, unanswered)]),
         ),
         reasoning=reasoning,
@@ -136,15 +141,18 @@ def _parse_assistant(
     )
 
 
-def _parse_call(value: Any, path: str) -> AnyToolCall:
+def _parse_call(value: Any, path: str, unanswered: UnansweredCalls) -> AnyToolCall:
     call = as_object(value, path)
-    call_id = optional_text_in(call, "id", path) or new_call_id()
+    said = optional_text_in(call, "id", path)
+    call_id = said or call_id_at(path)
     if call.get("type") == "custom":
         custom, at = as_object(call.get("custom"), f"{path}.custom"), f"{path}.custom"
         text = wrap(text_in({"input": "", **custom}, "input", at))
         parsed = parse_tool_call(call_id, text_in(custom, "name", at), text)
     else:
         parsed = _parse_function_call(call.get("function"), call_id, f"{path}.function")
+    if not said:
+        unanswered.add(parsed.call_id, parsed.tool_name)
     signature = thought_signature(call)
     if signature is not None and isinstance(parsed, ToolCall):
         return structs.replace(parsed, thought_signature=signature)
@@ -358,10 +366,12 @@ def render_request(
     }
     if request.tools:
         body["tools"] = [render_tool(tool) for tool in request.tools]
-    if request.tool_choice is not None:
-        body["tool_choice"] = _render_tool_choice(request.tool_choice)
-    if request.parallel_tool_calls is not None:
-        body["parallel_tool_calls"] = request.parallel_tool_calls
+        # Both are "only allowed when 'tools' are specified" (Upsonic/Upsonic#323, 2026-11-28),
+        # which other APIs leave open: Codex says of each request that calls come one by one.
+        if request.tool_choice is not None:
+            body["tool_choice"] = _render_tool_choice(request.tool_choice)
+        if request.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.vendor_search is not None:
         body["web_search_options"] = render_search(request.vendor_search)
     if request.response_format is not None:

@@ -231,7 +231,15 @@ def requests(draw: st.DrawFn) -> ChatCompletionRequest:
 def test_a_request_comes_back_as_it_was(request: ChatCompletionRequest) -> None:
     body = json.loads(msgspec.json.encode(render_request(request, default_max_tokens=1)))
     sdk.check_request(body)
+    names = [call.tool_name for each in request.messages for call in calls_said(each)]
+    if names and not request.tools:
+        assert [tool["name"] for tool in body.pop("tools")] == list(dict.fromkeys(names))
+        assert body.pop("tool_choice") == {"type": "none"}
     assert read_request(body) == request
+
+
+def calls_said(message: Message) -> Sequence[Any]:
+    return message.tool_calls if isinstance(message, CompletionMessage) else ()
 
 
 def test_the_sdk_does_not_take_everything() -> None:
@@ -366,6 +374,19 @@ def test_calls_are_limited_to_one_without_another_choice() -> None:
     body = rendered(UserMessage("Hi"), tools=offered, tool_choice=none, parallel_tool_calls=False)
     assert body["tool_choice"] == {"type": "none"}
     assert "tool_choice" not in rendered(UserMessage("Hi"), tool_choice=none)
+
+
+def test_tools_that_were_called_are_defined_where_none_is_offered_any_more() -> None:
+    """ "Requests which include `tool_use` or `tool_result` blocks must define tools"."""
+    called = CompletionMessage((ToolCall("1", "f", {}, "{}"), ToolCall("2", "f", {}, "{}")))
+    answers = ToolResponseMessage("1", "Yes"), ToolResponseMessage("2", "No")
+    talk = (UserMessage("Hi"), called, *answers)
+    body = rendered(*talk)
+    defined = [{"name": "f", "input_schema": {"type": "object", "properties": {}}}]
+    assert (body["tools"], body["tool_choice"]) == (defined, {"type": "none"})
+    body = rendered(*talk, tools=(ToolDefinition("g"),))
+    assert [tool["name"] for tool in body["tools"]] == ["g"]
+    assert "tool_choice" not in body
 
 
 def test_a_limit_of_tokens_is_always_there() -> None:

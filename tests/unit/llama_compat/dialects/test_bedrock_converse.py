@@ -170,6 +170,7 @@ def test_a_conversation() -> None:
                 for name in ("get_weather", "get_time")
             ]
         },
+        "additionalModelRequestFields": {"tool_choice": {"type": "none"}},
     }
 
 
@@ -379,6 +380,10 @@ def test_no_tool() -> None:
     assert "toolChoice" not in body["toolConfig"]
     assert body["additionalModelRequestFields"] == {"tool_choice": {"type": "none"}}
     assert refused(LLAMA, called, tools=(WEATHER,), tool_choice=none) == {"tool_choice"}
+    # Nor may one be called that is offered no more, and has to be defined.
+    body = render(messages=called)
+    assert [each["toolSpec"]["name"] for each in body["toolConfig"]["tools"]] == [CALL.tool_name]
+    assert body["additionalModelRequestFields"] == {"tool_choice": {"type": "none"}}
     assert refused(LLAMA, tools=(WEATHER,), tool_choice=none) == set()
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
 from routing.batches.files import HIDDEN, FileStore, StoredFile, is_id
+from routing.batches.journal.journal import Journal
 from routing.storage.pages import Cursor
+from tests.postgres import LossyWay, PostgresServer, emptied
+from tests.unit.routing.batches.journal.test_journal import job
 
 
 class Clock:
@@ -66,6 +71,41 @@ async def test_a_file_is_its_keys_alone(tmp_path: Path, address: str) -> None:
         with pytest.raises(APIError):
             await store.get("key-a", mine.id)
     assert list((tmp_path / "files").iterdir()) == []
+
+
+async def test_a_file_that_nobody_heard_was_kept_is_there(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    """Its content was removed, and it was listed all the same."""
+    await emptied(postgres_server.address)
+    async with opened(tmp_path, postgres_server.address):
+        pass  # The tables are there.
+    async with LossyWay(postgres_server, every=2, after=1).opened() as way:
+        async with opened(tmp_path, way.address) as store:
+            kept = [await put(store, "key-a", b"mine") for _ in range(4)]
+        assert way.lost
+    async with opened(tmp_path, postgres_server.address) as store:
+        listing = {"purpose": None, "cursor": None, "limit": 10, "ascending": True}
+        found, _ = await store.page("key-a", **listing)  # type: ignore[arg-type]
+        assert {each.id for each in found} == {each.id for each in kept}
+        assert [await content(store, each) for each in found] == [b"mine"] * 4
+
+
+async def test_a_file_is_deleted_or_has_a_batch_that_reads_it(tmp_path: Path, address: str) -> None:
+    """A batch of a file that was deleted at the same time waited for it until its time was over."""
+    async with opened(tmp_path, address) as store, opened(tmp_path, address) as other:
+        journal = Journal(other.storage, 10.0)
+        for number in range(20):
+            file = await put(store, "key-a")
+            ordered = structs.replace(job(f"batch_{number}"), input_file=file.id)
+            outcomes = await asyncio.gather(
+                store.delete("key-a", file.id),
+                journal.add(ordered, is_uploaded=True),
+                return_exceptions=True,
+            )
+            codes = [each.code for each in outcomes if isinstance(each, APIError)]
+            there = await journal.get(ordered.id)
+            assert codes == ["file_in_use" if there else "file_not_found"]
 
 
 async def test_names_are_any_that_clients_send(tmp_path: Path, address: str) -> None:

@@ -14,10 +14,10 @@ import pytest
 from llama_compat.distribution import BatchesSettings, FilesSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY
-from routing.batches.files import FileStore, StoredFile
+from routing.batches.files import HIDDEN, FileStore, StoredFile
 from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job, LineRow
 from routing.batches.run import read_lines
-from routing.batches.wires import LineOutcome
+from routing.batches.wires import MESSAGES_ENDPOINT, LineOutcome
 from routing.batches.worker import BatchWorker
 from routing.storage.storage import StorageAway
 from tests.unit.routing.batches.journal.test_journal import job
@@ -171,3 +171,28 @@ async def test_an_input_that_is_torn_is_one_that_cant_be_read(setting: Setting) 
     with pytest.raises(APIError) as caught:
         await read_lines(setting.worker.files, setting.job, [LineRow(1, 0, 9, "m")])
     assert (caught.value.status, caught.value.code) == (503, "store_unavailable")
+
+
+async def test_each_request_of_messages_is_told_of_though_none_was_begun(setting: Setting) -> None:
+    """Anthropic's clients count what became of each, and found no result of any."""
+    files, worker = setting.worker.files, setting.worker
+    file = await files.begin("key-a")
+    for name in "abc":
+        params = {"custom_id": name, "params": {"model": "m"}}
+        await file.write(json.dumps(params).encode() + b"\n")
+    kept = await file.keep("requests.jsonl", HIDDEN, None)
+    asked = msgspec.structs.replace(
+        setting.job, id="msgbatch_1", api="messages", endpoint=MESSAGES_ENDPOINT, total=3
+    )
+    asked = msgspec.structs.replace(asked, input_file=kept.id)
+    await worker.journal.add(asked, is_uploaded=True)
+    assert await worker.journal.break_off(asked.id, AS_CANCELLED)
+    setting.vendor.let.set()
+    await setting.look()
+    await setting.run()
+    found = await worker.journal.get(asked.id)
+    assert (found.status, found.undone, found.error_file) == ("cancelled", 3, None)
+    lines = b"".join([piece async for piece in files.content(found.output_file)]).splitlines()
+    assert list(map(json.loads, lines)) == [
+        {"custom_id": name, "result": {"type": "canceled"}} for name in "abc"
+    ]

@@ -13,6 +13,7 @@ import pytest
 
 from routing.asgi import WATCH
 from routing.http import connection as module
+from routing.http.peers import PeerState
 from routing.http.writer import Writer
 from tests.unit.routing.http.serving import Script, respond, serving, until
 
@@ -206,6 +207,76 @@ async def test_no_more_is_read_than_may_wait() -> None:
         await asyncio.sleep(0.05)
         assert len(server.connection._ahead) < module.READ_AHEAD_BYTES + 512 * 1024
         assert len(script.asked) == 1
+
+
+async def test_a_client_that_sends_no_more_gets_its_answer() -> None:
+    """As scripts that send all they have, close their side, and read: `printf ... | nc -N`."""
+    script = Script()
+    script.go_on.clear()
+    async with serving(script) as server:
+        client = await server.connect()
+        await client.say(post(b"all"))
+        client.writer.write_eof()
+        await until(lambda: bool(script.asked))
+        await asyncio.sleep(2 * module.RESET_SECONDS[0])
+        server.connection.look_at_clock(monotonic())
+        script.go_on.set()
+        said = await client.rest()
+        assert script.gone == 0
+    interim, answer = said[: len(module.CONTINUE)], said[len(module.CONTINUE) :]
+    assert interim == module.CONTINUE
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close\r\n" in answer
+    assert answer.endswith(b"/b:all")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        post(b"all")[:-1],
+        GET.replace(b"1.1", b"1.0"),  # which knows nothing that comes before an answer
+    ],
+)
+async def test_who_has_not_asked_all_or_can_be_sent_nothing_has_left(said: bytes) -> None:
+    script = Script()
+    script.go_on.clear()
+    async with serving(script) as server:
+        client = await server.connect()
+        await client.say(said)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        await until(lambda: script.gone == 1)
+
+
+async def test_who_has_closed_both_sides_has_left() -> None:
+    script = Script()
+    script.go_on.clear()
+    async with serving(script) as server:
+        client = await server.connect()
+        await client.say(post(b"all"))
+        await until(lambda: bool(script.asked))
+        client.close()
+        await until(lambda: script.gone == 1)
+
+
+async def test_who_gets_nothing_of_what_it_is_sent_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script()
+    script.go_on.clear()
+    async with serving(script) as server:
+        client = await server.connect()
+        await client.say(post(b"all"))
+        await until(lambda: bool(script.asked))
+        connection = server.connection
+        monkeypatch.setattr(module, "peer_state", lambda _: PeerState(True, False, True))
+        client.writer.write_eof()
+        await until(lambda: connection._half_closed)
+        connection.look_at_clock(monotonic())
+        assert script.gone == 0
+        connection._patience.begin(monotonic() - module.BEHIND_SECONDS - 1)
+        connection.look_at_clock(monotonic())
+        await until(lambda: script.gone == 1)
 
 
 async def test_a_client_that_leaves_is_seen_behind_what_it_sent() -> None:

@@ -26,6 +26,7 @@ from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT
 from routing.storage.kept_rows import ALIVE_SECONDS
 from routing.storage.responses import ResponseStore
 from routing.storage.storage import StorageError
+from tests.postgres import LossyWay, PostgresServer, emptied
 
 OWNER = "key-1"
 
@@ -89,6 +90,28 @@ async def until_kept(store: ResponseStore, expected: list[str]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"{found} are kept")
+
+
+async def test_a_response_that_nobody_heard_was_kept_is_kept(
+    postgres_server: PostgresServer, clock: Clock
+) -> None:
+    """Its client was told 503 for what its vendor had been paid for, and asked again."""
+    await emptied(postgres_server.address)
+    settings = ResponsesStoreSettings(ttl=100, max_bytes=4000)
+    first = ResponseStore(settings, postgres_server.address, clock)
+    await first.start()
+    async with LossyWay(postgres_server, every=3, after=1).opened() as way:
+        store = ResponseStore(settings, way.address, clock)
+        await store.start()
+        for number in range(5):
+            await save(store, f"resp_{number}")
+        await store.stop()
+        assert way.lost
+    for number in range(5):
+        assert (await first.get(OWNER, f"resp_{number}")).response["status"] == "completed"
+    ((total,),) = await rows(first, "SELECT bytes FROM stored_total")
+    assert [(total,)] == await rows(first, "SELECT sum(size) FROM stored_responses")
+    await first.stop()
 
 
 async def test_what_is_old_goes_soon_after_the_start(address: str, clock: Clock) -> None:

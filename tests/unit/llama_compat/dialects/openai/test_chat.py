@@ -167,6 +167,25 @@ def test_messages_are_parsed(message, expected):
     assert parsed_message(message) == expected
 
 
+def test_calls_with_empty_ids_have_their_answers():
+    """As some servers make them; other vendors refused the conversation ever after."""
+    called = [{"id": "", **function(name="f")}, {**function(name="g")}]
+    answers = [
+        {"role": "tool", "tool_call_id": "", "name": "g", "content": "of g"},
+        {"role": "tool", "tool_call_id": "", "content": "of f"},
+    ]
+    talk = [USER, {"role": "assistant", "tool_calls": called}, *answers]
+    _, said, *given = parse_request({"messages": talk}, "m").request.messages
+    ids = {call.tool_name: call.call_id for call in said.tool_calls}
+    assert len({*ids.values()}) == 2
+    assert [(each.call_id, each.content) for each in given] == [
+        (ids["g"], "of g"),
+        (ids["f"], "of f"),
+    ]
+    # And the same whenever it comes again.
+    assert parse_request({"messages": talk}, "m").request.messages[1] == said
+
+
 def test_a_call_without_an_id_gets_one():
     message = parsed_message({"role": "assistant", "tool_calls": [function(arguments="{}")]})
     assert message.tool_calls[0].call_id.startswith("call_")
@@ -450,13 +469,14 @@ def samplings(draw: st.DrawFn) -> SamplingParams:
 
 @st.composite
 def requests(draw: st.DrawFn) -> ChatCompletionRequest:
+    offered = tuple(draw(st.lists(tools, max_size=2)))
     return ChatCompletionRequest(
         model="m",
         messages=draw(vocabulary.conversations(signed=True, tools_give_images=False)),
         sampling=draw(samplings()),
-        tools=tuple(draw(st.lists(tools, max_size=2))),
-        tool_choice=draw(st.none() | choices),
-        parallel_tool_calls=draw(st.none() | st.booleans()),
+        tools=offered,
+        tool_choice=draw(st.none() | choices) if offered else None,
+        parallel_tool_calls=draw(st.none() | st.booleans()) if offered else None,
         response_format=draw(st.none() | formats),
         reasoning_effort=draw(st.none() | st.just("low")),
         logprobs=draw(st.none() | st.integers(0, 20)),
@@ -536,6 +556,19 @@ def test_nothing_that_nobody_set_is_sent(request):
 
 def test_a_bare_request_is_bare():
     request = ChatCompletionRequest("m", (UserMessage("Hi"),), stream=False)
+    assert render_request(request) == {"model": "m", "messages": [USER]}
+
+
+def test_how_tools_are_called_is_not_said_where_there_are_none():
+    """ "'parallel_tool_calls' is only allowed when 'tools' are specified", which other APIs leave
+    open."""
+    request = ChatCompletionRequest(
+        "m",
+        (UserMessage("Hi"),),
+        tool_choice=ToolChoice("none"),
+        parallel_tool_calls=False,
+        stream=False,
+    )
     assert render_request(request) == {"model": "m", "messages": [USER]}
 
 

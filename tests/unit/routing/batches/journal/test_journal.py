@@ -14,6 +14,7 @@ from routing.batches.journal.rows import DoneLine, Job, LineRow
 from routing.batches.tables import MIGRATIONS
 from routing.storage.pages import PageStart
 from routing.storage.storage import Storage, open_storage
+from tests.postgres import LossyWay, PostgresServer, emptied
 
 
 class Clock:
@@ -72,6 +73,23 @@ async def test_one_line_is_one_workers(address: str) -> None:
         found = await asyncio.gather(*(numbers(each, 10) for _ in range(5) for each in (one, two)))
         assert sorted(number for each in found for number in each) == list(range(1, 101))
         assert await numbers(one, 10) == []
+
+
+async def test_a_batch_that_nobody_heard_was_ordered_is_ordered(
+    postgres_server: PostgresServer,
+) -> None:
+    """Its client was told 503, so that its SDK ordered, and paid for, it once more."""
+    await emptied(postgres_server.address)
+    async with opened(postgres_server.address):
+        pass  # The tables are there.
+    async with LossyWay(postgres_server, every=2, after=1).opened() as way:
+        async with opened(way.address) as storage:
+            for number in range(4):
+                await Journal(storage, 10.0, Clock()).add(job(f"batch_{number}"))
+        assert way.lost
+    async with opened(postgres_server.address) as storage:
+        kept = await storage.fetch("SELECT id FROM batches ORDER BY id")
+        assert kept == [(f"batch_{number}",) for number in range(4)]
 
 
 async def test_a_line_has_one_result_and_it_is_its_workers(address: str) -> None:
