@@ -315,6 +315,9 @@ HOSTED_TOOLS = "hosted_tools"
 HOSTED_SETTING = "hosted_setting"
 """The name there of a setting of such a tool that this server, where it runs it, does not know."""
 
+CITED_DOCUMENTS = "cited_documents"
+"""The name there of the wish that a reply says where in a document it has something from."""
+
 TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
 

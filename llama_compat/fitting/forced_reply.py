@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any
 
 from msgspec import structs
 
@@ -39,31 +38,33 @@ def reply_by_call(
 ) -> Events:
     """What `say` gives for `request`, whose reply comes as the arguments of a call where it is to
     be JSON. A call that the request demands comes first: the reply waits for what that gives."""
-    wanted, choice = request.response_format, request.tool_choice or ToolChoice()
+    wanted = request.response_format
     if wanted is None or wanted.type == "text":
         return say(request)
-    if not request.tools:
-        return as_text(say(structs.replace(request, **_as_forced_call(wanted))))
-    if choice.mode == "required":
-        return say(structs.replace(request, response_format=None))
+    asked, name = _with_reply_call(request, wanted)
+    if name is None:
+        return say(asked)
+    said = say(asked)
+    return _as_text_or_calls(said, name) if request.tools else as_text(said)
+
+
+def _with_reply_call(
+    request: ChatCompletionRequest, wanted: ResponseFormat
+) -> tuple[ChatCompletionRequest, str | None]:
+    """`request` whose reply, of the form `wanted`, is to come as the arguments of a call, and of
+    which tool: `as_text` makes a reply of that again. None where another call is demanded."""
+    choice = request.tool_choice or ToolChoice()
+    if request.tools and choice.mode == "required":
+        return structs.replace(request, response_format=None), None
     name = free_name(REPLY_TOOL, {tool.tool_name for tool in request.tools})
+    may_call_others = bool(request.tools) and choice.mode != "none"
     asked = structs.replace(
         request,
         tools=(*request.tools, _reply_tool(wanted, name)),
-        tool_choice=ToolChoice("required", name if choice.mode == "none" else None),
+        tool_choice=ToolChoice("required", None if may_call_others else name),
         response_format=None,
     )
-    return _as_text_or_calls(say(asked), name)
-
-
-def _as_forced_call(wanted: ResponseFormat) -> dict[str, Any]:
-    """What is different in a `ChatCompletionRequest` without tools whose reply, of the form
-    `wanted`, is to come as the arguments of a call: `as_text` makes a reply of that again."""
-    return {
-        "tools": (_reply_tool(wanted, REPLY_TOOL),),
-        "tool_choice": ToolChoice("required", REPLY_TOOL),
-        "response_format": None,
-    }
+    return asked, name
 
 
 def _reply_tool(wanted: ResponseFormat, name: str) -> ToolDefinition:
@@ -76,28 +77,17 @@ def with_json_call(request: ChatCompletionRequest) -> ChatCompletionRequest:
     wanted = request.response_format
     if wanted is None or wanted.type != "json_object":
         return request
-    return structs.replace(request, **_as_forced_call(wanted))
+    return _with_reply_call(request, wanted)[0]
 
 
 def json_by_call(
     request: ChatCompletionRequest, say: Callable[[ChatCompletionRequest], Events]
 ) -> Events:
     """What `say` gives for `request`, by an API that has no `json_object`."""
-    asked = with_json_call(request)
-    said = say(asked)
-    return said if asked is request else as_text(said)
-
-
-def json_beside_tools(request: ChatCompletionRequest, vendor: str) -> Mapping[str, str]:
-    """What such an API has no form for, by OpenAI's name: why."""
-    if with_json_call(request) is request or not request.tools:
-        return {}
-    return {
-        "response_format": (
-            f"'json_object' is a forced tool call for {vendor}, so it can't go together with tools;"
-            " 'json_schema' can"
-        )
-    }
+    wanted = request.response_format
+    if wanted is None or wanted.type != "json_object":
+        return say(request)
+    return reply_by_call(request, say)
 
 
 def thought_before_forced_call(request: ChatCompletionRequest) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from msgspec import structs
 
 from llama_compat.dialects.base import (
+    CITED_DOCUMENTS,
     HOSTED_SETTING,
     HOSTED_TOOLS,
     TOOL_GRAMMAR,
@@ -107,8 +108,9 @@ def honoured(
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
     fitted = Fitted()
-    # A client that has tools of its own goes on with these.
-    wishes = WISHES | {HOSTED_SETTING}
+    # A client that has tools of its own goes on with these, and one that shows where a reply has
+    # something from shows a reply that does not say so.
+    wishes = WISHES | {HOSTED_SETTING, CITED_DOCUMENTS}
     if "tools" in asked.values():
         wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
     if fit is not None:

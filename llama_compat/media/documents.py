@@ -50,7 +50,8 @@ _TEXT_SUFFIXES = frozenset({"txt", "md", "csv", "html", "htm", "json", "xml"})
 _TEXT_TYPES = frozenset({"application/json", "application/xml"})
 """Besides `text/*`."""
 
-_ANY_TYPE = "application/octet-stream"
+ANY_TYPE = "application/octet-stream"
+"""What files are called of which nobody says what they are."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[^;,\s]+)*;base64,", re.IGNORECASE)
 
@@ -136,6 +137,8 @@ def document_in(data: str, name: str | None, param: str) -> DocumentContent | Te
     Raises:
         APIError: 400 naming `param`: there is no file, or none can say what it is.
     """
+    if is_remote(data):
+        return document_at(data, name, param)  # OpenRouter's way to say so.
     if is_data_url(data):
         media_type, encoded = parse_document_url(data, param)
         return document_of(media_type, encoded, name, param)
@@ -159,7 +162,7 @@ def media_type_of(media_type: str, name: str, begin: bytes) -> str:
     """
     if begin.startswith(b"%PDF-"):
         return PDF
-    return media_type if media_type not in ("", _ANY_TYPE) else _type_by_name(name) or media_type
+    return media_type if media_type not in ("", ANY_TYPE) else _type_by_name(name) or media_type
 
 
 def _type_by_name(name: str) -> str:
@@ -230,25 +233,10 @@ def no_such_document(param: str, media_type: str, whose: str) -> UnsupportedHere
     )
 
 
-def file_name(document: DocumentContent, media_type: str) -> str:
-    """What its file is called by those who know the type of a file by how its name ends."""
-    name, suffix = document.name or UNNAMED, SUFFIXES.get(media_type)
+def file_name(name: str | None, media_type: str) -> str:
+    """What a file is called by those who know the type of a file by how its name ends."""
+    name, suffix = name or UNNAMED, SUFFIXES.get(media_type)
     return name if suffix is None or name.lower().endswith(f".{suffix}") else f"{name}.{suffix}"
-
-
-def refuse_documents(messages: Iterable[Message], whose: str) -> None:
-    """Refuse documents for who takes none.
-
-    Args:
-        messages: of a conversation.
-        whose: what takes none.
-
-    Raises:
-        UnsupportedHere: 400; there is one among them.
-    """
-    for index, message in enumerate(messages):
-        if any(isinstance(each, DocumentContent) for each in media_in(message.content)):
-            raise not_taken("a document", f"messages[{index}].content", whose)
 
 
 def have_addresses(messages: Iterable[Message]) -> bool:

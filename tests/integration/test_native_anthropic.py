@@ -124,10 +124,26 @@ class TestAnthropic(NativeSuite):
         assert streamed.text == '{"ok": true}'
         assert streamed.finish_reason == "stop"
 
+    def test_makes_them_beside_tools(self, vendor: Vendor, client: openai.OpenAI) -> None:
+        options: dict[str, Any] = {
+            "response_format": {"type": "json_object"},
+            "tools": [WEATHER_TOOL],
+        }
+        vendor.will_say(Reply(calls=[("get_weather", {"city": "Bern"})], stop="calls"))
+        reply = self.chat(client, **options).choices[0]
+        vendor.check_request(vendor.server.last.body)
+        assert vendor.server.last.body["tool_choice"] == {"type": "any"}
+        assert reply.finish_reason == "tool_calls"
+        assert reply.message.tool_calls is not None
+        vendor.will_say(Reply(calls=[("reply", {"ok": True})], stop="calls"))
+        reply = self.chat(client, **options).choices[0]
+        assert (reply.message.tool_calls, reply.message.content) == (None, '{"ok":true}')
+        streamed = self.stream(client, **options)
+        assert (streamed.text, streamed.finish_reason) == ('{"ok": true}', "stop")
+
     @pytest.mark.parametrize(
         ("name", "value", "others"),
         [
-            ("response_format", {"type": "json_object"}, {"tools": [WEATHER_TOOL]}),
             ("logprobs", True, {}),
             ("logit_bias", {"1": 5}, {}),
         ],

@@ -64,5 +64,5 @@ def render_document(document: DocumentContent, path: str, names: DocumentNames) 
     format = SUFFIXES.get(encoded.media_type)
     if format not in _FORMATS:
         raise no_such_document(path, encoded.media_type, "Bedrock's API")
-    name = names.take(PurePosixPath(file_name(document, encoded.media_type)).stem)
+    name = names.take(PurePosixPath(file_name(document.name, encoded.media_type)).stem)
     return {"document": {"format": format, "name": name, "source": {"bytes": encoded.base64}}}

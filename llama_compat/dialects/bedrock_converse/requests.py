@@ -45,7 +45,7 @@ from llama_compat.dialects.sampling import (
     too_warm,
 )
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.fitting.forced_reply import json_beside_tools, thought_before_forced_call
+from llama_compat.fitting.forced_reply import thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.documents import seen_alone
@@ -190,7 +190,6 @@ def unsupported_values(
     if family == "claude":
         refused |= thought_before_forced_call(request)
         refused |= no_room_to_think(request, claudes_thinking(request))
-    refused |= json_beside_tools(request, "Bedrock")
     if _forbids_tools(request) and family != "claude" and called_tools(request.messages):
         refused["tool_choice"] = (
             "Bedrock wants tools to be offered where calls are in the conversation, and has no"

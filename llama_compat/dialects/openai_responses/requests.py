@@ -216,7 +216,7 @@ def _render_part(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, DocumentContent):
         if is_remote(part.url):
             return {"type": "input_file", "file_url": part.url}
-        name = file_name(part, parse_document_url(part.url, "input").media_type)
+        name = file_name(part.name, parse_document_url(part.url, "input").media_type)
         return {"type": "input_file", "filename": name, "file_data": part.url}
     assert isinstance(part, TextContent)
     return {"type": "input_text", "text": part.text}

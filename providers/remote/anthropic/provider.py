@@ -16,7 +16,6 @@ from llama_compat.dialects.sampling import blank_stop, too_warm
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events
 from llama_compat.fitting.forced_reply import (
-    json_beside_tools,
     json_by_call,
     thought_before_forced_call,
     with_json_call,
@@ -168,7 +167,6 @@ class AnthropicMessagesProvider(
         sampling, vendor = request.sampling, "Anthropic"
         refused = {**too_warm(sampling, vendor), **blank_stop(sampling, vendor)}
         if isinstance(request, ChatCompletionRequest):
-            refused |= json_beside_tools(request, vendor)
             refused |= thought_before_forced_call(request)
             refused |= anthropic_messages.no_room_to_think(request, self._thinking(request))
         return refused

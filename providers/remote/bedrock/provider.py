@@ -28,7 +28,11 @@ from llama_compat.types import ChatCompletionRequest, CompletionRequest, StreamE
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.bedrock.settings import BedrockConfig
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
-from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
+from providers.remote.upstream.images import (
+    IMAGES_AND_DOCUMENTS,
+    ImageFetchingConfig,
+    ImageFetchingProvider,
+)
 from providers.remote.upstream.sigv4 import EXTRA, MODULES
 from providers.remote.upstream.vendor_errors import missing_api_key
 from providers.requirements import lacking
@@ -150,7 +154,7 @@ class BedrockConverseProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
         self._check_key()
-        messages = await self.images.inline(request.messages, documents=True)
+        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
         request = structs.replace(request, messages=messages)
         async with aclosing(json_by_call(request, self._converse)) as events:
             async for event in events:
@@ -177,7 +181,7 @@ class BedrockConverseProvider(
             APIError: why it does not; not every model's are counted.
         """
         self._check_key()
-        messages = await self.images.inline(request.messages, documents=True)
+        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
         request = with_json_call(structs.replace(request, messages=messages))
         body = encode(bedrock_converse.render_count_request(request, self._whole))
         async with self.upstream.post(

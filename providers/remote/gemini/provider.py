@@ -35,7 +35,11 @@ from providers.remote.config import HTTPURL
 from providers.remote.gemini import interactions
 from providers.remote.gemini import relay as gemini_relay
 from providers.remote.relaying.json_objects import encode, read_object, read_reply
-from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
+from providers.remote.upstream.images import (
+    IMAGES_AND_DOCUMENTS,
+    ImageFetchingConfig,
+    ImageFetchingProvider,
+)
 
 API_VERSION = "v1beta"
 
@@ -171,7 +175,7 @@ class GeminiProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; images that have a URL are fetched first."""
-        messages = await self.images.inline(request.messages, documents=True)
+        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
         request = structs.replace(request, messages=messages)
         if self._by_interactions:
             said = interactions.chat(self.id, self.upstream, request)
@@ -209,7 +213,7 @@ class GeminiProvider(
         Raises:
             APIError: why it does not.
         """
-        messages = await self.images.inline(request.messages, documents=True)
+        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
         body = gemini.render_count_request(structs.replace(request, messages=messages))
         path = f"/{gemini.model_path(request.model)}:countTokens"
         async with self.upstream.post(

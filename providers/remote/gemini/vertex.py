@@ -17,6 +17,7 @@ from providers.base import Provider, ProviderConfig, ProviderModel
 from providers.remote.gemini import relay as gemini_relay
 from providers.remote.gemini.provider import GeminiConfig, GeminiProvider
 from providers.remote.relaying.json_objects import encode, read_object
+from providers.remote.upstream.images import IMAGES_AND_DOCUMENTS
 from providers.remote.vertex import VertexConfig
 
 _LIST = "/v1beta1/publishers/google/models?pageSize=1000"
@@ -84,7 +85,7 @@ class VertexGeminiProvider(GeminiProvider):
         Raises:
             APIError: why it does not.
         """
-        messages = await self.images.inline(request.messages, documents=True)
+        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
         request = structs.replace(request, messages=messages)
         body = encode(gemini.render_vertex_count_request(request))
         path = f"/{gemini.model_path(request.model)}:countTokens"

@@ -10,20 +10,10 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlsplit
 
-from msgspec import Raw, structs
+from msgspec import structs
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
-from llama_compat.dialects.openai.chat.call_ids import with_fitting_ids
-from llama_compat.dialects.openai.chat.files import with_document_urls
-from llama_compat.dialects.openai.chat.reasoning_fields import (
-    have_calls,
-    have_reasoning,
-    with_reasoning_in,
-)
-from llama_compat.dialects.openai.chat.role_order import FAMILY as ORDERED
-from llama_compat.dialects.openai.chat.role_order import with_role_order
-from llama_compat.dialects.openai.chat.speakers import SPEAKERS, without_speakers
 from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
 from llama_compat.dialects.openai.usage import read_usage, wants_usage
@@ -35,16 +25,14 @@ from llama_compat.errors import unsupported_capability, unsupported_parameter, u
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
-from llama_compat.media.documents import have_addresses, refuse_documents
+from llama_compat.media.documents import have_addresses
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
 )
-from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import ReasoningRule
-from llama_compat.tools.call_ids import alphanumeric_id
 from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -62,11 +50,11 @@ from providers.remote.anthropic.relay import relay_messages
 from providers.remote.batches.base import VendorBatches
 from providers.remote.batches.openai import OpenAIBatches
 from providers.remote.bedrock.settings import BedrockConfig
-from providers.remote.config import RemoteConfig
 from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat, read_completion, read_response
 from providers.remote.openai.media_relay import media_request, relay_media
+from providers.remote.openai.messages import MessageForm
 from providers.remote.openai.replies import completion_fields, embedding_fields
 from providers.remote.openai.requests import (
     model_json,
@@ -81,6 +69,7 @@ from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
+from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
 from providers.remote.upstream.vendor_errors import missing_api_key, relayed_headers
 
 log = logging.getLogger(__name__)
@@ -128,7 +117,7 @@ _CAPABILITIES = {"chat": "chat completions"}
 """What a wire is called in messages, if not by its name."""
 
 
-class RemoteOpenAIConfig(RemoteConfig):
+class RemoteOpenAIConfig(ImageFetchingConfig):
     """The settings of a vendor that speaks OpenAI."""
 
     keepalive_seconds: Seconds | None = None
@@ -167,7 +156,7 @@ class RemoteOpenAIProvider(
     OpenAICompletionUnsupportedMixin,
     OpenAIChatCompletionUnsupportedMixin,
     OpenAIEmbeddingsUnsupportedMixin,
-    RemoteProvider,
+    ImageFetchingProvider,
 ):
     """A vendor whose API is OpenAI's.
 
@@ -201,13 +190,10 @@ class RemoteOpenAIProvider(
         if "completions" not in self._wires:
             self.parameters = chat.RENDERED_PARAMETERS
         named_fields = self.config.reasoning_fields
-        self._reasoning_fields: Set[str] | None = (
-            self.vendor.reasoning_fields if named_fields is None else named_fields
-        )
+        taken = vendor.reasoning_fields if named_fields is None else named_fields
+        self._messages = MessageForm(vendor, taken, self.images)
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
         self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
-        taken = self._reasoning_fields or frozenset()
-        self._stand_ins = {name: value for name, value in vendor.stand_ins.items() if name in taken}
         self.parameters = self.parameters - vendor.refused
         self.embedding_parameters = self.embedding_parameters - vendor.refused
         refused = vendor.refused | self.config.unsupported_parameters
@@ -360,7 +346,7 @@ class RemoteOpenAIProvider(
         fields, dropped = vendor_fields(
             call, target, self._refusing, self.id, unsupported=self.config.unsupported
         )
-        left_out = await self._fit_messages(fields, target.model)
+        left_out = await self._messages.fit(fields, self._family(target.model))
         if left_out and self.config.unsupported == "refuse":
             raise unsupported_parameter(left_out[0], self.id)
         exchange = self._exchange(call, target, encode_fields(fields))
@@ -452,8 +438,6 @@ class RemoteOpenAIProvider(
         """Say the next message of a conversation; with a search that only responses have, or the
         address of a document, as one."""
         is_response = request.vendor_search is not None and not in_chats(request.model)
-        if self.vendor.documents is None:
-            refuse_documents(request.messages, f"{self.vendor.name}'s OpenAI API")
         if "responses" in self._wires and have_addresses(request.messages):
             is_response = is_response or responses.has_words_for(request)
         body = (responses if is_response else chat).render_request(request)
@@ -521,7 +505,7 @@ class RemoteOpenAIProvider(
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
-        left_out = await self._fit_messages(fields, request.model)
+        left_out = await self._messages.fit(fields, self._family(request.model))
         path, base_url = self._place(wire, Target(request.model))
         async with (
             self.upstream.post(
@@ -556,52 +540,11 @@ class RemoteOpenAIProvider(
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """A vendor's own models are of its family, those of others of their maker's."""
         family = self._family(model)
-        needed = "reasoning_content" in self._stand_ins
+        needed = "reasoning_content" in self._messages.stand_ins
         return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
-
-    async def _fit_messages(self, fields: JSONFields, model: str) -> tuple[str, ...]:
-        """See that messages are in the vendor's form, and what the models of others said in them.
-
-        Returns:
-            The names of what had to be left out although it says something.
-        """
-        messages = fields.get("messages")
-        if messages is None:
-            return ()
-        left_out: tuple[str, ...] = ()
-        if not self.vendor.takes_speakers:
-            size = memoryview(messages).nbytes
-            fields["messages"] = await off_loop(size, without_speakers, messages)
-            left_out = () if fields["messages"] is messages else (SPEAKERS,)
-            messages = fields["messages"]
-        if self._reasoning_fields is not None:
-            await self._fit_reasoning(fields, messages, self._reasoning_fields)
-        length = self.vendor.call_id_length
-        if length is not None and have_calls(messages):
-            fit = partial(alphanumeric_id, length=length)
-            size = memoryview(messages).nbytes
-            fields["messages"] = await off_loop(size, with_fitting_ids, fields["messages"], fit)
-        if self.vendor.documents == "document_url":
-            size = memoryview(messages).nbytes
-            fields["messages"] = await off_loop(size, with_document_urls, fields["messages"])
-        if self._family(model) == ORDERED:
-            size, marks = memoryview(messages).nbytes, self.vendor.marks_prefix
-            fields["messages"] = await off_loop(
-                size, with_role_order, fields["messages"], marks_prefix=marks
-            )
-        return left_out
 
     def _family(self, model: str) -> str:
         return self.vendor.family or reasoning_family(model)
-
-    async def _fit_reasoning(self, fields: JSONFields, messages: Raw, taken: Set[str]) -> None:
-        """Leave in the messages of a request what the vendor takes of what models thought, and put
-        something in where it wants to be told something."""
-        if have_reasoning(messages) or (self._stand_ins and have_calls(messages)):
-            size = memoryview(messages).nbytes
-            fields["messages"] = await off_loop(
-                size, with_reasoning_in, messages, taken, self._stand_ins
-            )
 
     def _check_key(self) -> None:
         # Another address than the vendor's own may want none, or has it in `headers`.

@@ -120,6 +120,7 @@ class Vendor:
             are taken.
         takes_speakers: whether it takes a `name` in messages of others than tools.
         documents: the part of a message that a file is; None where there is none for it.
+        fetches_documents: whether it takes the address of a file in place of its bytes.
         marks_prefix: whether a message that the model is to go on with has to have `prefix`.
         family: whose models it has, as `reasoning_family` calls them; empty for those of many.
         hosted_tools: by wire, the kinds of tools (`web_search`, `web_fetch`, `file_search`, `mcp`)
@@ -149,6 +150,7 @@ class Vendor:
     call_id_length: int | None = None
     takes_speakers: bool = True
     documents: Literal["file", "document_url"] | None = "file"
+    fetches_documents: bool = False
     marks_prefix: bool = False
     family: str = ""
     hosted_tools: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -250,7 +252,8 @@ VENDORS: dict[str, Vendor] = {
             "messages": "/messages",
             "count_tokens": "/messages/count_tokens",
         },
-        # The same page, in a copy of 2025-11: PDFs are for the native API.
+        # The same page, in a copy of 2025-11: PDFs are for the native API. What is not taken it
+        # passes over without a word.
         documents=None,
         # The list of models is the native API's.
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},
@@ -315,6 +318,7 @@ VENDORS: dict[str, Vendor] = {
         # messages of mistralai 3.7.0 those of tools alone have one (2026-11-28).
         takes_speakers=False,
         documents="document_url",  # llama_compat.dialects.openai.chat.files
+        fetches_documents=True,
         marks_prefix=True,  # llama_compat.dialects.openai.chat.role_order
         family="mistral",
         batches=MISTRALS,
@@ -331,6 +335,9 @@ VENDORS: dict[str, Vendor] = {
         reasoning_fields=frozenset({"reasoning_content"}),
         wants_reasoning=True,
         stand_ins=BLANK_REASONING,
+        # 400 "unknown variant" for other parts than text and, since 2026-08, images
+        # (1jehuang/jcode#310, vercel/ai#19384, 2026-11-28).
+        documents=None,
         family="deepseek",
     ),
     "remote::xai": Vendor(
@@ -413,6 +420,8 @@ VENDORS: dict[str, Vendor] = {
         reasoning_fields=frozenset({"reasoning", "reasoning_details"}),
         # It passes DeepSeek's 400 on: danny-avila/LibreChat#13366 (2026-11-23).
         wants_reasoning=True,
+        # https://openrouter.ai/docs/guides/overview/multimodal/pdfs (2026-11-28)
+        fetches_documents=True,
     ),
     "remote::huggingface": Vendor(
         name="Hugging Face",
@@ -551,6 +560,7 @@ VENDORS: dict[str, Vendor] = {
         },
         # https://www.alibabacloud.com/help/en/model-studio/deep-thinking (2026-11-22)
         reasoning_fields=frozenset({"reasoning_content"}),
+        documents=None,  # "Invalid value: file": QwenLM/qwen-code#1838 (2026-11-28)
     ),
     "remote::vercel": Vendor(
         name="Vercel AI Gateway",
@@ -624,6 +634,7 @@ VENDORS: dict[str, Vendor] = {
         # vllm/entrypoints/chat_utils.py: `reasoning` in newer versions, the other in older ones;
         # unknown members are passed over (2026-11).
         reasoning_fields=frozenset({"reasoning", "reasoning_content"}),
+        documents=None,  # "Unknown part type: file": langchain-ai/openwiki#63 (2026-11-28)
     ),
     "remote::sglang": Vendor(
         name="SGLang",
@@ -641,6 +652,7 @@ VENDORS: dict[str, Vendor] = {
         refused=frozenset({"logit_bias", "n"}),
         # ollama's openai/openai.go: a message's `reasoning` is its `thinking` (2026-11)
         reasoning_fields=frozenset({"reasoning"}),
+        documents=None,  # "invalid message format": Kilo-Org/kilocode#11878 (2026-11-28)
     ),
     "remote::llama-cpp": Vendor(
         name="llama.cpp",
@@ -651,6 +663,7 @@ VENDORS: dict[str, Vendor] = {
         renamed=MAX_TOKENS_ONLY,
         # llama.cpp's tools/server/README.md, ggml-org/llama.cpp#21249 (2026-11)
         reasoning_fields=frozenset({"reasoning_content"}),
+        documents=None,  # "unsupported content[].type", of its common/chat.cpp
     ),
     "remote::lmstudio": Vendor(
         name="LM Studio",
@@ -659,6 +672,7 @@ VENDORS: dict[str, Vendor] = {
         renamed=MAX_TOKENS_ONLY,
         # Gives either, by the model and its version; unknown members are passed over (2026-11).
         reasoning_fields=frozenset({"reasoning", "reasoning_content"}),
+        documents=None,  # GD4AI/obsidian-llm-wiki#573 (2026-11-28)
     ),
 }
 """By provider type."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
@@ -17,9 +17,11 @@ from pydantic import Field
 
 from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.media.documents import PDF
+from llama_compat.media.documents import ANY_TYPE, PDF
+from llama_compat.media.documents import media_type_of as document_type
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.media.images import is_remote
+from llama_compat.media.images import media_type_of as image_type
 from llama_compat.settings.model import TemplateSettings
 from llama_compat.types import CompletionMessage, DocumentContent, ImageContent, Message, media_in
 from providers.base import ProviderConfig, ProviderModel
@@ -35,6 +37,12 @@ from providers.remote.upstream.public_web import (
 )
 
 T = TypeVar("T")
+
+Kinds = tuple[type[ImageContent] | type[DocumentContent], ...]
+
+IMAGES: Kinds = (ImageContent,)
+DOCUMENTS: Kinds = (DocumentContent,)
+IMAGES_AND_DOCUMENTS: Kinds = (*IMAGES, *DOCUMENTS)
 
 MAX_CONNECTIONS = 100
 """Open at a time, to all the servers that images come from."""
@@ -106,15 +114,13 @@ class ImageDownloader:
         await self._client.close()
 
     async def inline(
-        self, messages: Sequence[Message], *, documents: bool = False
+        self, messages: Sequence[Message], kinds: Kinds = IMAGES
     ) -> tuple[Message, ...]:
-        """`messages` with every image that has an http(s) URL as a `data:` URL instead; and so
-        every document, where `documents` are taken.
+        """`messages` with every medium of `kinds` that has an http(s) URL as a `data:` URL instead.
 
         Raises:
             APIError: 400 naming the message whose image or document can't be had.
         """
-        kinds = (ImageContent, DocumentContent) if documents else (ImageContent,)
         wanted: dict[_File, str] = {}
         for index, message in enumerate(messages):
             for medium in media_in(message.content):
@@ -122,6 +128,28 @@ class ImageDownloader:
                     wanted.setdefault(_File.of(medium), f"messages[{index}].content")
         if not wanted:
             return tuple(messages)
+        inlined = await self._fetch_all(wanted)
+        return tuple(
+            structs.replace(message, parts=_with_urls(message.parts, inlined))
+            if isinstance(message, CompletionMessage)
+            else structs.replace(message, content=_with_urls(message.content, inlined))
+            for message in messages
+        )
+
+    async def documents(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
+        """The documents at addresses of the web: their `data:` URLs, by address.
+
+        Args:
+            wanted: by address, where a request names it.
+
+        Raises:
+            APIError: 400 naming the place whose document can't be had.
+        """
+        files = {_File("document", url): param for url, param in wanted.items()}
+        return {file.url: found for file, found in (await self._fetch_all(files)).items()}
+
+    async def _fetch_all(self, wanted: Mapping[_File, str]) -> dict[_File, str]:
+        """The files' `data:` URLs; `wanted` has where a request names each."""
         if DEFERRED.get() is not None:
             # What is handed over now may be answered in a day, and is read once more then.
             raise invalid_parameter(
@@ -139,13 +167,7 @@ class ImageDownloader:
                 }
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        inlined = {file: task.result().data_url for file, task in tasks.items()}
-        return tuple(
-            structs.replace(message, parts=_with_urls(message.parts, inlined))
-            if isinstance(message, CompletionMessage)
-            else structs.replace(message, content=_with_urls(message.content, inlined))
-            for message in messages
-        )
+        return {file: task.result().data_url for file, task in tasks.items()}
 
     async def _fetch(self, file: _File, param: str, allowance: _Allowance) -> EncodedFile:
         try:
@@ -154,14 +176,14 @@ class ImageDownloader:
                 with closing(response):
                     if response.status != 200:
                         raise _refused(param, file, f"its server answered {response.status}")
-                    media_type = _media_type(response)
-                    if not media_type.startswith(_TYPES[file.kind]):
-                        why = f"it is '{media_type}' and no {_WORDS[file.kind]}"
-                        raise _refused(param, file, why)
-                    content = bytearray()
-                    while chunk := await response.next_chunk():
-                        allowance.take(len(chunk))
-                        content += chunk
+                    said = _media_type(response)
+                    if said == ANY_TYPE or file.is_of(said):
+                        content = await _read(response, allowance)
+                        # Stores of files give out what they were not told the type of.
+                        media_type = said if file.is_of(said) else file.type_by(content)
+                        if file.is_of(media_type):
+                            return EncodedFile(media_type, base64.b64encode(content).decode())
+                    raise _refused(param, file, f"it is '{said}' and no {_WORDS[file.kind]}")
         except _SpentError:
             why = f"all that is fetched is larger than {self._limits.max_bytes} bytes"
             raise _refused(param, file, why) from None
@@ -173,7 +195,6 @@ class ImageDownloader:
             raise _refused(param, file, error.reason.strerror or str(error)) from None
         except (http1.HTTPError, ValueError) as error:
             raise _refused(param, file, str(error)) from None
-        return EncodedFile(media_type, base64.b64encode(content).decode())
 
 
 class _File(NamedTuple):
@@ -185,6 +206,16 @@ class _File(NamedTuple):
     @classmethod
     def of(cls, medium: ImageContent | DocumentContent) -> _File:
         return cls("image" if isinstance(medium, ImageContent) else "document", medium.url)
+
+    def is_of(self, media_type: str) -> bool:
+        """Whether files of this type are what it is to be."""
+        return media_type.startswith(_TYPES[self.kind])
+
+    def type_by(self, content: bytes) -> str:
+        """The type of what begins so; empty where that is nobody's."""
+        begin = content[:12]
+        found = image_type(begin) if self.kind == "image" else document_type("", "", begin)
+        return found or ""
 
 
 _TYPES = {"image": "image/", "document": PDF}
@@ -202,6 +233,14 @@ _HEADERS = {
     )
     for kind, accepted in (("image", "image/*"), ("document", PDF))
 }
+
+
+async def _read(response: http1.Response, allowance: _Allowance) -> bytes:
+    content = bytearray()
+    while chunk := await response.next_chunk():
+        allowance.take(len(chunk))
+        content += chunk
+    return bytes(content)
 
 
 class _SpentError(Exception):
@@ -251,5 +290,5 @@ def _too_many(params: Sequence[str], limit: int) -> APIError:
 
 
 def _media_type(response: http1.Response) -> str:
-    named = response.headers.get("content-type", "application/octet-stream")
+    named = response.headers.get("content-type", ANY_TYPE)
     return named.partition(";")[0].strip().lower()

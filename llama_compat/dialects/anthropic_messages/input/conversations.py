@@ -166,6 +166,8 @@ def _parse_part(block: Mapping[str, Any], path: str) -> list[ContentPart]:
             return [_parse_image(object_in(block, "source", path), f"{path}.source")]
         case "document":
             return _parse_document(block, path)
+        case "search_result":
+            return _parse_found(block, path)
         case None:
             raise missing_parameter(f"{path}.type")
         case kind:
@@ -185,9 +187,6 @@ def _parse_image(source: Mapping[str, Any], path: str) -> ImageContent:
 
 def _parse_document(block: Mapping[str, Any], path: str) -> list[ContentPart]:
     """A document after its context, or what it says where it is text, after its title too."""
-    citations = block.get("citations")
-    if isinstance(citations, dict) and citations.get("enabled"):
-        raise _unsupported(f"{path}.citations", "a document that is to be cited")
     source, where = object_in(block, "source", path), f"{path}.source"
     title, context = (optional_text_in(block, name, path) for name in ("title", "context"))
     told: list[ContentPart] = [TextContent(f"{context}\n")] if context else []
@@ -208,6 +207,17 @@ def _parse_document(block: Mapping[str, Any], path: str) -> list[ContentPart]:
             return parts + [part for each, at in blocks for part in _parse_part(each, at)]
         case kind:
             raise _unsupported(f"{where}.type", f"a document with a source of the type {kind!r}")
+
+
+def _parse_found(block: Mapping[str, Any], path: str) -> list[ContentPart]:
+    """What a client's own search has found: its title, where it is, and what it says.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/search-results
+    """
+    title, source = text_in(block, "title", path), text_in(block, "source", path)
+    blocks = _blocks(block.get("content"), f"{path}.content")
+    said = [part for each, at in blocks for part in _parse_part(each, at)]
+    return [TextContent(f"{title}\n{source}\n"), *said]
 
 
 def _parse_assistant(content: Any, path: str) -> Sequence[Message]:

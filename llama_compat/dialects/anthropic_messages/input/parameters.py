@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     MIN_THINKING_BUDGET,
     THINKING_BUDGETS,
 )
-from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
+from llama_compat.dialects.base import CITED_DOCUMENTS, HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
@@ -92,6 +92,8 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
         and name not in _IN_PARTS
     }
     asked.update(_tool_parameters(body))
+    if any(_wants_citations(message) for message in _objects(body.get("messages"))):
+        asked["messages.citations"] = CITED_DOCUMENTS
     thinking, output = body.get("thinking"), body.get("output_config")
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if kind in ("enabled", "disabled"):
@@ -100,6 +102,20 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
         if value is not None:
             asked[f"output_config.{name}"] = _OUTPUT_NAMES.get(name, f"output_config.{name}")
     return asked
+
+
+def _wants_citations(block: Mapping[str, Any]) -> bool:
+    """Whether a reply is to cite what is in a message, or in a block of one."""
+    citations = block.get("citations")
+    if isinstance(citations, dict) and citations.get("enabled"):
+        return True
+    return any(map(_wants_citations, _objects(block.get("content"))))
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    return (
+        (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    )
 
 
 def usual_parameters(body: Mapping[str, Any]) -> Collection[str]:

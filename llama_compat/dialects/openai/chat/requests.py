@@ -20,10 +20,11 @@ from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, missing_parameter
 from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
 from llama_compat.media.documents import (
+    PDF,
     document_at,
     document_in,
-    encoded_in,
     file_name,
+    parse_document_url,
     seen_alone,
 )
 from llama_compat.media.images import is_remote
@@ -353,7 +354,8 @@ def render_request(
 ) -> dict[str, Any]:
     """The body of a request for one choice; what is at its default is left out.
 
-    A stream is asked for with the usage in its last chunk.
+    A stream is asked for with the usage in its last chunk. The address of a document is where its
+    bytes would be: `llama_compat.dialects.openai.chat.files` finds it there.
 
     Args:
         request: what is asked; its `model` is the vendor's own name.
@@ -448,7 +450,7 @@ def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
     """One of `messages`, which stands at `path` in the request.
 
     Raises:
-        APIError: 400 naming `path`, there is a document in it that is not here.
+        APIError: 400 naming `path`, there is a document in it that is none.
     """
     where = f"{path}.content"
     match message:
@@ -515,8 +517,8 @@ def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
         audio = {"data": part.base64, "format": format_of(part)}
         return {"type": "input_audio", "input_audio": audio}
     if isinstance(part, DocumentContent):
-        encoded = encoded_in(part, path, "OpenAI's chat API")
-        name = file_name(part, encoded.media_type)
+        media_type = PDF if is_remote(part.url) else parse_document_url(part.url, path).media_type
+        name = file_name(part.name, media_type)
         return {"type": "file", "file": {"filename": name, "file_data": part.url}}
     return render_image(part)
 

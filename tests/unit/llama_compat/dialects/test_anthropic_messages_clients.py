@@ -21,9 +21,10 @@ from llama_compat.dialects.anthropic_messages import (
     render_models,
     render_request,
 )
+from llama_compat.dialects.anthropic_messages.input.parameters import parameters_asked
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.anthropic_messages.seals import without_marked
-from llama_compat.dialects.base import Asked, Labels
+from llama_compat.dialects.base import CITED_DOCUMENTS, Asked, Labels
 from llama_compat.errors import APIError, context_length_exceeded, invalid_api_key, upstream_error
 from llama_compat.events import Collector, reply_events
 from llama_compat.types import (
@@ -254,7 +255,40 @@ def test_turns_of_other_kinds() -> None:
     )
 
 
+FOUND = {
+    "type": "search_result",
+    "title": "Weather",
+    "source": "https://example.com/w",
+    "content": [text("Sunny.")],
+    "citations": {"enabled": True},
+}
 CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations": {"enabled": 1}}
+
+
+@pytest.mark.parametrize(
+    ("block", "is_cited"),
+    [
+        (FOUND, True),
+        (CITED, True),
+        ({"type": "tool_result", "tool_use_id": "1", "content": [FOUND]}, True),
+        ({**CITED, "citations": {"enabled": False}}, False),
+        ({**CITED, "citations": None}, False),
+        (text("a"), False),
+    ],
+)
+def test_what_is_to_be_cited_is_a_wish(block: dict[str, Any], is_cited: bool) -> None:
+    body = {"messages": [*HI, *user(block)]}
+    named = {"messages.citations": CITED_DOCUMENTS} if is_cited else {}
+    assert dict(parameters_asked(body)) == named
+
+
+def test_what_a_search_of_the_clients_found_is_text() -> None:
+    where, said = TextContent("Weather\nhttps://example.com/w\n"), TextContent("Sunny.")
+    assert parsed(messages=user(FOUND)).messages == (UserMessage((where, said)),)
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [FOUND]}
+    told = f"{where.text}\n{said.text}"
+    assert parsed(messages=user(result)).messages == (ToolResponseMessage("1", told),)
+    assert parsed(messages=user(CITED)).messages == (UserMessage("a"),)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +305,8 @@ CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations
         ({"messages": user({"text": "Hi"})}, "messages[0].content[0].type"),
         ({"messages": user({"type": "text"})}, "messages[0].content[0].text"),
         ({"messages": user({"type": "text", "text": 5})}, "messages[0].content[0].text"),
-        ({"messages": user(text("a"), {"type": "search_result"})}, "messages[0].content[1].type"),
+        ({"messages": user(text("a"), {"type": "search_result"})}, "messages[0].content[1].title"),
+        ({"messages": user(text("a"), {"type": "found"})}, "messages[0].content[1].type"),
         ({"messages": user({"type": "image"})}, "messages[0].content[0].source"),
         (
             {"messages": user({"type": "image", "source": {"type": "file", "file_id": "1"}})},
@@ -285,7 +320,6 @@ CITED = {"type": "document", "source": {"type": "text", "data": "a"}, "citations
             {"messages": user({"type": "document", "source": {"type": "file", "file_id": "1"}})},
             "messages[0].content[0].source.type",
         ),
-        ({"messages": user(CITED)}, "messages[0].content[0].citations"),
         ({"messages": user({"type": "tool_result"})}, "messages[0].content[0].tool_use_id"),
         (
             {"messages": user({"type": "tool_result", "tool_use_id": "1", "is_error": "no"})},

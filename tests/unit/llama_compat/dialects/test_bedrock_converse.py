@@ -403,8 +403,6 @@ def test_the_shape_of_the_text() -> None:
     wanted = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
     assert wanted["name"] == "it"
     assert json.loads(wanted["schema"]) == {**schema, "additionalProperties": False}
-    json_object = ResponseFormat("json_object")
-    assert refused(CLAUDE, tools=(WEATHER,), response_format=json_object) == {"response_format"}
 
 
 @pytest.mark.parametrize(

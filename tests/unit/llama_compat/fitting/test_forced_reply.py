@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from typing import Literal
 
 import pytest
 from msgspec import structs
@@ -8,7 +9,7 @@ from msgspec import structs
 from llama_compat.events import Collector
 from llama_compat.fitting.forced_reply import (
     as_text,
-    json_beside_tools,
+    json_by_call,
     reply_by_call,
     thought_before_forced_call,
     with_json_call,
@@ -93,10 +94,30 @@ def test_only_a_json_object_is_asked_for_by_a_call() -> None:
     wanted = structs.replace(plain, response_format=ResponseFormat("json_object"))
     asked = with_json_call(wanted)
     assert (asked.tool_choice, asked.response_format) == (ToolChoice("required", "reply"), None)
-    assert json_beside_tools(wanted, "X") == {}
-    assert json_beside_tools(structs.replace(wanted, tools=asked.tools), "X").keys() == {
-        "response_format"
-    }
+    beside = with_json_call(structs.replace(wanted, tools=(ToolDefinition("f"),)))
+    assert [tool.tool_name for tool in beside.tools] == ["f", "reply"]
+    assert (beside.tool_choice, beside.response_format) == (ToolChoice("required"), None)
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema", "text"])
+async def test_an_api_without_it_gets_no_json_object(kind: Literal["json_object"]) -> None:
+    told: list[ChatCompletionRequest] = []
+
+    async def say(request: ChatCompletionRequest) -> AsyncGenerator[StreamEvent, None]:
+        told.append(request)
+        yield StreamStart(3)
+        yield StreamProgress(DONE)
+        yield StreamComplete(StopReason.end_of_message)
+
+    request = ChatCompletionRequest(
+        "m", (UserMessage("Hi"),), tools=(LOOK,), response_format=ResponseFormat(kind)
+    )
+    collector = Collector()
+    async for event in json_by_call(request, say):
+        collector.add(event)
+    said = collector.chat_completion().completion_message
+    assert (told[0] is request) == (kind != "json_object")
+    assert said.content == ('{"a": 1}' if kind == "json_object" else "")
 
 
 def test_no_thought_is_asked_for_before_a_forced_call() -> None:
@@ -104,7 +125,8 @@ def test_no_thought_is_asked_for_before_a_forced_call() -> None:
     tools = structs.replace(hard, tools=(ToolDefinition("f"),))
     forced = structs.replace(tools, tool_choice=ToolChoice("required"))
     as_json = structs.replace(hard, response_format=ResponseFormat("json_object"))
-    for asked in (forced, as_json):
+    beside = structs.replace(as_json, tools=tools.tools)
+    for asked in (forced, as_json, beside):
         assert thought_before_forced_call(asked).keys() == {"reasoning_effort"}
         for effort in (None, "none"):
             assert not thought_before_forced_call(structs.replace(asked, reasoning_effort=effort))

@@ -175,6 +175,7 @@ def test_one_without_a_name_arrives(vendor: str) -> None:
     ("read", "name"),
     [
         (lambda: from_chat(file(file_id=REMOTE, filename=NAME)), NAME),
+        (lambda: from_chat(file(file_data=REMOTE, filename=NAME)), NAME),
         (lambda: from_responses({"type": "input_file", "file_url": REMOTE}), None),
         (lambda: from_messages(document({"type": "url", "url": REMOTE}, title=NAME)), NAME),
         (lambda: from_gemini({"fileData": {"mimeType": PDF, "fileUri": REMOTE}}), None),
@@ -191,7 +192,14 @@ def test_addresses_go_to_who_fetches_them() -> None:
     assert to_messages(asked) == [document({"type": "url", "url": REMOTE}, title=NAME)]
 
 
-@pytest.mark.parametrize("render", [to_chat, to_gemini, to_interactions, to_bedrock])
+def test_in_chats_an_address_is_where_the_bytes_would_be() -> None:
+    asked = request_of(UserMessage((DocumentContent(REMOTE, NAME),)))
+    assert to_chat(asked) == [file(filename=NAME, file_data=REMOTE)]
+    unnamed = request_of(UserMessage((DocumentContent(REMOTE),)))
+    assert to_chat(unnamed) == [file(filename="document.pdf", file_data=REMOTE)]
+
+
+@pytest.mark.parametrize("render", [to_gemini, to_interactions, to_bedrock])
 def test_addresses_are_refused_by_who_takes_bytes(render: Callable[[Any], Any]) -> None:
     with pytest.raises(UnsupportedHere, match="address of a document") as raised:
         render(request_of(UserMessage((DocumentContent(REMOTE),))))
@@ -341,7 +349,7 @@ def test_a_type_that_a_vendor_does_not_take_is_named(render: Callable[[Any], Any
 def test_a_file_is_named_as_its_type_has_it(
     name: str | None, media_type: str, expected: str
 ) -> None:
-    assert file_name(DocumentContent("data:", name), media_type) == expected
+    assert file_name(name, media_type) == expected
 
 
 @pytest.mark.parametrize(

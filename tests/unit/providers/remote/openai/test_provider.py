@@ -226,17 +226,81 @@ async def test_an_address_of_a_document_goes_where_it_is_fetched() -> None:
         assert (await sent(provider, vendor, file))[-1] == part
 
 
+AT = "https://example.com/a.pdf"
+
+
+@pytest.mark.parametrize("member", ["file_id", "file_data"])
+@pytest.mark.parametrize(
+    ("provider_type", "part"),
+    [
+        (
+            "remote::mistral",
+            {"type": "document_url", "document_url": AT, "document_name": "document.pdf"},
+        ),
+        (
+            "remote::openrouter",
+            {"type": "file", "file": {"filename": "document.pdf", "file_data": AT}},
+        ),
+    ],
+)
+async def test_an_address_goes_to_vendors_that_take_one(
+    member: str, provider_type: str, part: dict[str, Any]
+) -> None:
+    file = {member: AT}
+    said = {"role": "user", "content": [{"type": "file", "file": file}]}
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, api_key="x") as provider,
+    ):
+        assert (await sent(provider, vendor, file))[-1] == part
+        await provider.relay(asking(messages=[said]), THEIRS)
+        assert json.loads(vendor.asked[-1][1])["messages"] == [{"role": "user", "content": [part]}]
+
+
+@pytest.mark.parametrize("is_relayed", [False, True])
+async def test_what_is_at_an_address_goes_to_vendors_that_take_bytes(is_relayed: bool) -> None:
+    async with vendor_that(says_reply) as vendor, paper_at() as address:
+        reach = {"images": {"allow_private_addresses": True}}
+        file = {"file_id": address, "filename": "a.pdf"}
+        async with provider_for(vendor, "remote::groq", api_key="x", **reach) as provider:
+            if is_relayed:
+                body = {"role": "user", "content": [{"type": "file", "file": file}]}
+                await provider.relay(asking(messages=[body]), THEIRS)
+                [message] = json.loads(vendor.asked[-1][1])["messages"]
+                part = message["content"][-1]
+            else:
+                part = (await sent(provider, vendor, file))[-1]
+        assert part == {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}}
+
+
+@asynccontextmanager
+async def paper_at() -> AsyncIterator[str]:
+    """A server that gives out a PDF of which it does not know what it is; its address."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: 8\r\n\r\n"
+
+    async def give(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + b"%PDF-1.7")
+        writer.close()
+
+    server = await asyncio.start_server(give, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a.pdf"
+
+
 @pytest.mark.parametrize(
     ("provider_type", "file", "why"),
     [
-        ("remote::groq", {"file_id": "https://example.com/a.pdf"}, "takes bytes alone"),
         ("remote::anthropic", {"file_data": PDF}, "Anthropic's OpenAI API does not take"),
+        ("remote::vllm", {"file_id": AT}, "vLLM's OpenAI API does not take"),
+        ("remote::groq", {"file_id": "https://127.0.0.1:9/a.pdf"}, "not on the public internet"),
     ],
 )
+@pytest.mark.parametrize("is_relayed", [False, True])
 async def test_a_document_that_can_not_arrive_is_refused(
-    provider_type: str, file: dict[str, Any], why: str
+    provider_type: str, file: dict[str, Any], why: str, is_relayed: bool
 ) -> None:
-    body = {"messages": [{"role": "user", "content": [{"type": "file", "file": file}]}]}
+    body: Any = {"messages": [{"role": "user", "content": [{"type": "file", "file": file}]}]}
     request = chat.parse_request(body, "theirs").request
     async with (
         vendor_that(says_reply) as vendor,
@@ -244,7 +308,7 @@ async def test_a_document_that_can_not_arrive_is_refused(
         aclosing(provider.chat_completion(request)) as said,
     ):
         with pytest.raises(APIError, match=why) as caught:
-            await anext(said)
+            await (provider.relay(asking(**body), THEIRS) if is_relayed else anext(said))
         assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
         assert not vendor.asked
 

@@ -23,7 +23,7 @@ from llama_compat.types import (
 )
 from providers.remote.http1 import dialing
 from providers.remote.upstream import images
-from providers.remote.upstream.images import ImageDownloader, ImageLimits
+from providers.remote.upstream.images import IMAGES_AND_DOCUMENTS, ImageDownloader, ImageLimits
 from providers.remote.upstream.public_web import MAX_REDIRECTS, is_public
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -127,7 +127,7 @@ async def test_documents_are_fetched_for_who_takes_them(server: str) -> None:
     messages = (UserMessage((ImageContent(f"{server}/image"), paper)),)
     async with ImageDownloader(limits(max_count=2)) as downloader:
         ((_, fetched),) = (
-            each.content for each in await downloader.inline(messages, documents=True)
+            each.content for each in await downloader.inline(messages, IMAGES_AND_DOCUMENTS)
         )
         ((image, left),) = (each.content for each in await downloader.inline(messages))
     url = f"data:application/pdf;base64,{base64.b64encode(PAPER).decode()}"
@@ -151,7 +151,7 @@ async def test_refuses_what_is_no_small_public_document(
     messages = (UserMessage("Hello"), UserMessage((DocumentContent(server + path),)))
     async with ImageDownloader(limits(**settings)) as downloader:
         with pytest.raises(APIError, match=why) as refused:
-            await downloader.inline(messages, documents=True)
+            await downloader.inline(messages, IMAGES_AND_DOCUMENTS)
     assert (refused.value.status, refused.value.code) == (400, "invalid_document_url")
     assert refused.value.param == "messages[1].content"
 
