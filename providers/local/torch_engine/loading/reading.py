@@ -7,7 +7,6 @@ code or transformers have changed, and when what was kept is damaged.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import zlib
@@ -20,6 +19,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from providers.local.own_code import digest_of
 from providers.local.torch_engine.loading import architectures
 from providers.local.torch_engine.media import families
 from providers.local.torch_engine.model import rope_lengths, torch_step
@@ -220,8 +220,7 @@ def source_of(folder: Path, modules: Collection[str]) -> str:
     """
     status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
     files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
-    code = b"".join(Path(each).read_bytes() for each in sorted(modules))
-    return json.dumps([files, hashlib.sha256(code).hexdigest(), version("transformers")])
+    return json.dumps([files, digest_of(map(Path, modules)), version("transformers")])
 
 
 def _file_in(folder: Path) -> Path:
