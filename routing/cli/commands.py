@@ -104,12 +104,15 @@ def run(
     if given != template:
         _print(f"{given} is served by {template}, which you may change.")
     watched = _watched(template) if reload_on_change else None
-    distribution = _load(template)
-    pulling.pull_missing(distribution, asked_to=pull)
+    from providers.imports import importing
 
-    from providers.base import ProviderStartError
-    from routing.observability.request_line import LOG_FORMAT
-    from routing.process.server import ServerStartError, serve
+    with importing():
+        distribution = _load(template)
+    pulling.pull_missing(distribution, asked_to=pull)
+    with importing():
+        from providers.base import ProviderStartError
+        from routing.observability.request_line import LOG_FORMAT
+        from routing.process.server import ServerStartError, serve
 
     os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:

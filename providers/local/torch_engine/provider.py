@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from providers.base import ProviderConfig, ProviderStartError
+from providers.imports import importing
 from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
@@ -82,11 +83,12 @@ class TorchProvider(LocalProvider):
         folder = Path() if gguf else model_store.resolve(name)
         try:
             # Before whatever else imports it, the conversion of a GGUF for one.
-            with bounded_waiting(TURNS):
-                import torch
+            with importing():
+                with bounded_waiting(TURNS):
+                    import torch
 
-            from providers.local.torch_engine import engine as _engine
-            from providers.local.torch_engine.cpu_thread import on_cpu_thread
+                from providers.local.torch_engine import engine as _engine
+                from providers.local.torch_engine.cpu_thread import on_cpu_thread
         except (ImportError, OSError) as error:
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
