@@ -109,6 +109,8 @@ def run(
     with importing():
         distribution = _load(template)
     pulling.pull_missing(distribution, asked_to=pull)
+    if workers == 1:  # those that are forked load it themselves
+        _load_ahead(distribution)
     with importing():
         from providers.base import ProviderStartError
         from routing.observability.request_line import LOG_FORMAT
@@ -129,6 +131,14 @@ def run(
         sys.stdout.flush()
         os._exit(code)
     raise typer.Exit(code)
+
+
+def _load_ahead(distribution: Distribution) -> None:
+    from providers.registry import provider_type
+
+    for each in distribution.providers:
+        if each.replicas is None:
+            provider_type(each.type).provider.load_ahead()
 
 
 @app.command()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +34,9 @@ far apart. Beside busy processes there are fewer threads; see `team_size`."""
 
 _GGUF_MODULES = ("accelerate", "gguf")
 
+_GPUS = ("cuda", "hip", "xpu")
+"""Of builds that have a library for one, torch looks for the vendor's libraries first."""
+
 
 class TorchProvider(LocalProvider):
     """Generates with Hugging Face models that lie on this machine.
@@ -48,6 +57,11 @@ class TorchProvider(LocalProvider):
     rerank_parameters = LocalProvider.rerank_parameters | {"instruct"}
     modules = ("torch", "transformers", "safetensors")
     extra = "torch"
+
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Torch's library: see `_library`."""
+        _library()
 
     def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
         gguf, folder = self._found(name)
@@ -83,6 +97,7 @@ class TorchProvider(LocalProvider):
         folder = Path() if gguf else model_store.resolve(name)
         try:
             # Before whatever else imports it, the conversion of a GGUF for one.
+            _library().join()
             with importing():
                 with bounded_waiting(TURNS):
                     import torch
@@ -147,6 +162,28 @@ class TorchProvider(LocalProvider):
 
 
 # What has to be there before a model can be loaded ------------------------------------------------
+
+
+@cache
+def _library() -> threading.Thread:
+    """What loads the library with torch's operations, or has done: an eighth of torch's import, in
+    which Python has no part, so that another core can do it while something else is imported."""
+    thread = threading.Thread(target=_load_library, name="libtorch")
+    thread.start()
+    return thread
+
+
+def _load_library() -> None:
+    """Load what torch would, in the same order; where that fails, torch says why."""
+    found = None if "torch" in sys.modules else find_spec("torch")
+    if found is None or found.origin is None:
+        return
+    folder = Path(found.origin).with_name("lib")
+    if any(any(folder.glob(f"libtorch_{each}.*")) for each in _GPUS):
+        return
+    with suppress(OSError), bounded_waiting(TURNS):
+        ctypes.CDLL(str(folder / "libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / "libtorch_cpu.so"))
 
 
 def _converted(name: str, gguf: Path) -> Path:
