@@ -174,6 +174,11 @@ class Provider:
     async def unload_adapter(self, model: str) -> None:
         """Let go of the adapter of `model`, which `is_adapted`; its next request loads it again."""
 
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Begin to load, aside, what `start` imports and takes long. Called in a process that will
+        start such a provider, before what else it needs is imported; or not at all."""
+
     async def start(self) -> None:
         """Open what is held while the server runs: sessions, models.
 

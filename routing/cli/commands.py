@@ -104,12 +104,17 @@ def run(
     if given != template:
         _print(f"{given} is served by {template}, which you may change.")
     watched = _watched(template) if reload_on_change else None
-    distribution = _load(template)
-    pulling.pull_missing(distribution, asked_to=pull)
+    from providers.imports import importing
 
-    from providers.base import ProviderStartError
-    from routing.observability.request_line import LOG_FORMAT
-    from routing.process.server import ServerStartError, serve
+    with importing():
+        distribution = _load(template)
+    pulling.pull_missing(distribution, asked_to=pull)
+    if workers == 1:  # those that are forked load it themselves
+        _load_ahead(distribution)
+    with importing():
+        from providers.base import ProviderStartError
+        from routing.observability.request_line import LOG_FORMAT
+        from routing.process.server import ServerStartError, serve
 
     os.environ[LOG_FORMAT] = log_format.value  # for the workers too
     try:
@@ -126,6 +131,14 @@ def run(
         sys.stdout.flush()
         os._exit(code)
     raise typer.Exit(code)
+
+
+def _load_ahead(distribution: Distribution) -> None:
+    from providers.registry import provider_type
+
+    for each in distribution.providers:
+        if each.replicas is None:
+            provider_type(each.type).provider.load_ahead()
 
 
 @app.command()

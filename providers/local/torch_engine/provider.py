@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from providers.base import ProviderConfig, ProviderStartError
+from providers.imports import importing
 from providers.local.models import store as model_store
 from providers.local.provider import LocalProvider
 from providers.local.residency.host import AnyEngine, Footprint
@@ -18,6 +25,11 @@ from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.kinds import is_embedder, is_reranker
 from providers.requirements import require
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from providers.local.torch_engine.loading.reading import FolderReading
+
 log = logging.getLogger(__name__)
 
 TURNS = 1000
@@ -26,6 +38,9 @@ CPU goes; see `waiting`. A step has more of such meetings than llama.cpp's, of t
 far apart. Beside busy processes there are fewer threads; see `team_size`."""
 
 _GGUF_MODULES = ("accelerate", "gguf")
+
+_GPUS = ("cuda", "hip", "xpu")
+"""Of builds that have a library for one, torch looks for the vendor's libraries first."""
 
 
 class TorchProvider(LocalProvider):
@@ -48,14 +63,33 @@ class TorchProvider(LocalProvider):
     modules = ("torch", "transformers", "safetensors")
     extra = "torch"
 
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Torch's library: see `_library`."""
+        _library()
+
     def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
-        gguf, folder = self._found(name)
+        gguf, folder = _place_of(name)
+        if gguf:
+            self._import_torch()
+            return self._engine_of(name, _converted(name, gguf), context_length)
+        from providers.local.torch_engine.loading.reading import read_aside
+
+        with read_aside(folder) as kept:
+            self._import_torch()
+            return self._engine_of(name, folder, context_length, kept)
+
+    def _engine_of(
+        self,
+        name: str,
+        folder: Path,
+        context_length: int | None,
+        kept: Future[FolderReading | None] | None = None,
+    ) -> AnyEngine:
         from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread
         from providers.local.torch_engine.engine import started
         from providers.local.torch_engine.loading.loader import load
 
-        if gguf:
-            folder = _converted(name, gguf)
         config = self._config_of(name)
         # Where memory is shared, others answer while this one is loaded.
         where = on_cpu_thread if self._residency is None else aside
@@ -69,24 +103,22 @@ class TorchProvider(LocalProvider):
 
             loaded = embedder.load_embedder(name, folder, config, context_length, where)
             return embedder.TorchEmbedder(loaded, config.max_waiting)
-        return started(load(name, folder, config, context_length, where=where))
+        return started(load(name, folder, config, context_length, where=where, kept=kept))
 
-    def _found(self, name: str) -> tuple[Path | None, Path]:
-        """The GGUF that has to be converted, or else the folder of the model; torch is imported.
+    def _import_torch(self) -> None:
+        """Import it before whatever else does, the conversion of a GGUF for one.
 
         Raises:
-            ProviderStartError: it is not there, or torch is not.
+            ProviderStartError: it is not there.
         """
-        # A model that is not there is told at once, not after the seconds that torch takes.
-        gguf = _lone_gguf(Path(name).expanduser())
-        folder = Path() if gguf else model_store.resolve(name)
         try:
-            # Before whatever else imports it, the conversion of a GGUF for one.
-            with bounded_waiting(TURNS):
-                import torch
+            _library().join()
+            with importing():
+                with bounded_waiting(TURNS):
+                    import torch
 
-            from providers.local.torch_engine import engine as _engine
-            from providers.local.torch_engine.cpu_thread import on_cpu_thread
+                from providers.local.torch_engine import engine as _engine
+                from providers.local.torch_engine.cpu_thread import on_cpu_thread
         except (ImportError, OSError) as error:
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs ({error}): pip install"
@@ -96,7 +128,6 @@ class TorchProvider(LocalProvider):
         if self.config.threads is not None:
             # libgomp counts for each thread by itself.
             on_cpu_thread(torch.set_num_threads, self.config.threads)
-        return gguf, folder
 
     def _config_of(self, name: str) -> TorchConfig:
         """The settings, with as much for the cache as the model may have."""
@@ -109,7 +140,8 @@ class TorchProvider(LocalProvider):
 
     def footprint(self, name: str) -> Footprint:
         """By its files; see `loading.footprint`."""
-        gguf, folder = self._found(name)
+        gguf, folder = _place_of(name)
+        self._import_torch()
         from providers.local.torch_engine.loading import footprint
 
         if gguf:
@@ -145,6 +177,39 @@ class TorchProvider(LocalProvider):
 
 
 # What has to be there before a model can be loaded ------------------------------------------------
+
+
+def _place_of(name: str) -> tuple[Path | None, Path]:
+    """The GGUF that has to be converted, or else the folder of the model.
+
+    Raises:
+        ProviderStartError: it is not there, which is told at once, not after the seconds that torch
+            takes.
+    """
+    gguf = _lone_gguf(Path(name).expanduser())
+    return (gguf, Path()) if gguf else (None, model_store.resolve(name))
+
+
+@cache
+def _library() -> threading.Thread:
+    """What loads the library with torch's operations, or has done: an eighth of torch's import, in
+    which Python has no part, so that another core can do it while something else is imported."""
+    thread = threading.Thread(target=_load_library, name="libtorch")
+    thread.start()
+    return thread
+
+
+def _load_library() -> None:
+    """Load what torch would, in the same order; where that fails, torch says why."""
+    found = None if "torch" in sys.modules else find_spec("torch")
+    if found is None or found.origin is None:
+        return
+    folder = Path(found.origin).with_name("lib")
+    if any(any(folder.glob(f"libtorch_{each}.*")) for each in _GPUS):
+        return
+    with suppress(OSError), bounded_waiting(TURNS):
+        ctypes.CDLL(str(folder / "libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / "libtorch_cpu.so"))
 
 
 def _converted(name: str, gguf: Path) -> Path:

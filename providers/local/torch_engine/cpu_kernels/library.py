@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import struct
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,21 @@ import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
 
+from providers.local.own_code import digest_of
 from providers.local.torch_engine.cpu_kernels import machine_code
 from providers.local.torch_engine.cpu_kernels.code import INT64, Code, Pointer, Value
+from providers.local.torch_engine.model import kv_cache
 
 BARRIER, RUN = "GOMP_barrier", "GOMP_parallel"
 SYMBOLS = (BARRIER, RUN, "omp_get_num_threads", "omp_get_thread_num")
 
 ENTRY = "entry"
+
+WRITERS = (*Path(__file__).parent.glob("*.py*"), Path(kv_cache.__file__))
+"""The files that write kernels; of `kv_cache` they have what it looks like."""
+
+GENERATION = digest_of(WRITERS)
+"""Of these as they are imported: what is compiled later is not that of files that came since."""
 
 Call = Callable[..., None]
 """A compiled kernel. Its arguments are integers, addresses or numbers, by position. All threads of
@@ -77,6 +86,27 @@ class Kernel:
             return self._compiled[key]
 
     def _compile(self, constants: dict[str, Any]) -> Call:
+        _add_symbols()
+        origin = self._origin(constants)
+        write = partial(self._module, constants)
+        if origin is None:
+            origin = write()
+            write = partial(str, origin)
+        return _call(machine_code.address_of(ENTRY, origin, write), len(self._parameters))
+
+    def _origin(self, constants: dict[str, Any]) -> str | None:
+        """All that the module is made of; None if that can't be said: of what is around a function
+        within another, and of what other files have."""
+        module, name = self._write.__module__, self._write.__qualname__
+        if module.rpartition(".")[0] != __package__ or not name.isidentifier():
+            return None
+        try:
+            return json.dumps([GENERATION, module, name, constants], sort_keys=True)
+        except TypeError:
+            return None
+
+    def _module(self, constants: dict[str, Any]) -> str:
+        """The kernel in LLVM's IR, which takes as long to write as several files to read."""
         module = ir.Module(self._write.__name__)
         module.triple = llvm.get_process_triple()
         # It is given an array of all its arguments, 8 bytes each.
@@ -90,8 +120,7 @@ class Kernel:
         ]
         self.within(code, *arguments, **constants)
         code.builder.ret_void()
-        _add_symbols()
-        return _call(machine_code.address_of(ENTRY, str(module)), len(self._parameters))
+        return str(module)
 
     def within(self, code: Code, *arguments: Value | Pointer, **constants: Any) -> None:
         """Call the kernel in the code of another; all threads have to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -25,18 +26,20 @@ DIGEST = 32
 _engines: list[llvm.ExecutionEngine] = []
 
 
-def address_of(function: str, source: str) -> int:
+def address_of(function: str, origin: str, write: Callable[[], str]) -> int:
     """Where a function of a module is in memory.
 
     Args:
         function: its name.
-        source: the module. What it calls from elsewhere is known to `llvm.add_symbol`.
+        origin: all that the module is made of, by which the code that is kept of it is found; the
+            module itself, where nothing else says it.
+        write: the module. What it calls from elsewhere is known to `llvm.add_symbol`.
     """
-    file = folder() / f"{_name(source)}.o"
+    file = folder() / f"{_name(origin)}.o"
     code = _read(file)
     if code is None:
-        code = _compile(source)
-        _write(file, code)
+        code = _compile(write())
+        _keep(file, code)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -70,15 +73,16 @@ def _compile(source: str) -> bytes:
     return bytes(machine.emit_object(module))
 
 
-def _name(source: str) -> str:
+def _name(origin: str) -> str:
     """Of all that the code depends on."""
     known = (
         llvmlite.__version__,
         llvm.llvm_version_info,
+        llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
         SPEED_LEVEL,
-        source,
+        origin,
     )
     return hashlib.sha256(repr(known).encode()).hexdigest()
 
@@ -93,7 +97,7 @@ def _read(file: Path) -> bytes | None:
     return code if hashlib.sha256(code).digest() == digest else None
 
 
-def _write(file: Path, code: bytes) -> None:
+def _keep(file: Path, code: bytes) -> None:
     """Whole or not at all; a start that can't keep it goes on without."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,8 @@ from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from providers.local.torch_engine.heads.head import GuessingHead
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
@@ -115,6 +117,7 @@ def load(
     context_length: int | None = None,
     *,
     where: RunsIn = on_cpu_thread,
+    kept: Future[FolderReading | None] | None = None,
 ) -> LoadedModel:
     """Load the model in `folder`.
 
@@ -124,13 +127,15 @@ def load(
         config: the provider's settings.
         context_length: takes the place of the model's own where that is longer or not known.
         where: the thread in which that is done; `aside`, where other models compute meanwhile.
+        kept: what will have been read of the folder; None where that has not begun.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
     """
     device = choose_device(config.device)
     with loading(f"model '{name}'"):
-        return where(current(device)(load_here), name, folder, config, context_length, device)
+        load_on = current(device)(load_here)
+        return where(load_on, name, folder, config, context_length, device, kept)
 
 
 def load_here(
@@ -139,10 +144,12 @@ def load_here(
     config: TorchConfig,
     wanted_length: int | None,
     device: torch.device,
+    kept: Future[FolderReading | None] | None = None,
 ) -> LoadedModel:
     """As `load`, in this thread."""
     dtype = choose_dtype(config.dtype, device)
-    read, is_new = _read(name, folder)
+    known = kept_reading(folder) if kept is None else kept.result()
+    read, is_new = _read(name, folder, known), known is None
     length = _context_length(name, read.positions, wanted_length)
     asked = _Asked(name, folder, config, length, device, dtype)
     if read.unbatched is None:
@@ -205,14 +212,13 @@ class _Made(NamedTuple):
     adapters: AdapterReader | None = None
 
 
-def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
-    """What is read of a folder before its weights, and whether that was not kept before.
+def _read(name: str, folder: Path, kept: FolderReading | None) -> FolderReading:
+    """What is read of a folder before its weights, where that was not kept.
 
     Raises:
         ProviderStartError: it is damaged, has no fast tokenizer, or is no language model.
     """
     with _explained(name, folder):
-        kept = kept_reading(folder)
         read = kept or read_folder(folder)
     if read is None:
         raise ProviderStartError(
@@ -221,7 +227,7 @@ def _read(name: str, folder: Path) -> tuple[FolderReading, bool]:
         )
     if read.unbatched is not None:
         _auto_class(name, folder)  # what is no language model is told before its settings are
-    return read, kept is None
+    return read
 
 
 def _in_batches(asked: _Asked, read: FolderReading, *, is_new: bool) -> _Made:

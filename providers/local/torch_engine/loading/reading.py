@@ -7,22 +7,21 @@ code or transformers have changed, and when what was kept is damaged.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from providers.local.torch_engine.loading import architectures
-from providers.local.torch_engine.media import families
-from providers.local.torch_engine.model import rope_lengths, torch_step
+from providers.local.own_code import digest_of
 
 log = logging.getLogger(__name__)
 
@@ -105,14 +104,16 @@ class FolderReading:
     unbatched: str | None
 
 
-_MODULES = frozenset(
-    str(each)
-    for each in (
-        __file__,
-        *(each.__file__ for each in (architectures, families, rope_lengths, torch_step)),
-    )
-)
-"""The code that says what is in a reading."""
+def _file_of(module: str) -> str:
+    found = find_spec(f"providers.local.torch_engine.{module}")
+    assert found is not None
+    assert found.origin is not None
+    return found.origin
+
+
+_CODE = ("loading.architectures", "media.families", "model.rope_lengths", "model.torch_step")
+_MODULES = frozenset((__file__, *map(_file_of, _CODE)))
+"""The code that says what is in a reading; it is not imported for one that is kept."""
 
 _TOKENIZER = tuple(each.name for each in fields(ReadTokenizer) if each.name != "backend_tokenizer")
 _OTHERS = tuple(each.name for each in fields(FolderReading) if each.name != "tokenizer")
@@ -130,6 +131,9 @@ def read_folder(folder: Path) -> FolderReading | None:
         GenerationConfig,
     )
     from transformers.utils import logging as transformers_logging
+
+    from providers.local.torch_engine.loading import architectures
+    from providers.local.torch_engine.media import families
 
     transformers_logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -191,6 +195,14 @@ def kept_reading(folder: Path) -> FolderReading | None:
         return None
 
 
+@contextmanager
+def read_aside(folder: Path) -> Iterator[Future[FolderReading | None]]:
+    """`kept_reading` while something else is done, such as to import torch: nearly all of it is to
+    take a tokenizer apart, in which Python has no part."""
+    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread:
+        yield thread.submit(kept_reading, folder)
+
+
 def keep_reading(folder: Path, reading: FolderReading) -> None:
     """Keep what was read of the model in `folder`; where that can't be written, it isn't kept."""
     file = _file_in(folder)
@@ -220,8 +232,7 @@ def source_of(folder: Path, modules: Collection[str]) -> str:
     """
     status = {file.name: file.stat() for file in folder.glob("*") if file.is_file()}
     files = sorted((name, each.st_size, each.st_mtime_ns) for name, each in status.items())
-    code = b"".join(Path(each).read_bytes() for each in sorted(modules))
-    return json.dumps([files, hashlib.sha256(code).hexdigest(), version("transformers")])
+    return json.dumps([files, digest_of(map(Path, modules)), version("transformers")])
 
 
 def _file_in(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from llama_compat import __version__
 from llama_compat.distribution import list_templates
+from providers.local.echo import EchoProvider
 from routing.cli import app
 from tests.conftest import needs_torch
 from tests.local_server import Handler, send, serving
@@ -104,6 +105,34 @@ def test_a_host_that_is_not_this_machine_is_told_so(host: str) -> None:
     [sentence] = result.stderr.splitlines()
     assert sentence.startswith(f"Can't listen on {host} port 8321: ")
     assert sentence.endswith("an address of this machine: llama-compat run echo --host 0.0.0.0")
+
+
+ONE = "version: 1\nproviders:\n  - id: echo\n    type: local::echo\n"
+OFFERED = "models:\n  - id: echo\n    provider: echo\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "workers", "times"),
+    [
+        (ONE + OFFERED, 1, 1),
+        # They are forked, and no thread may be about anything then.
+        (ONE + OFFERED, 2, 0),
+        # What it would load is loaded elsewhere.
+        (ONE + "    replicas: {min: 2}\n" + OFFERED, 1, 0),
+    ],
+)
+def test_what_takes_long_is_loaded_ahead_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, workers: int, times: int
+) -> None:
+    loaded = []
+    monkeypatch.setattr(EchoProvider, "load_ahead", lambda: loaded.append(1))
+    path = tmp_path / "template.yaml"
+    path.write_text(template)
+    # So that it ends before it serves.
+    host = ("--host", "192.0.2.1", "--port", "8321")
+    result = llama_compat("run", str(path), *host, "--workers", str(workers))
+    assert "Can't listen on" in result.stderr
+    assert len(loaded) == times
 
 
 @needs_torch

@@ -17,7 +17,8 @@ SOURCE = "define i64 @plus(i64 %x) {{ %y = add i64 %x, {} ret i64 %y }}"
 
 def plus(number: int) -> int:
     """What the compiled function makes of 10."""
-    address = machine_code.address_of("plus", SOURCE.format(number))
+    source = SOURCE.format(number)
+    address = machine_code.address_of("plus", source, lambda: source)
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(10))
 
 

@@ -16,12 +16,13 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.loading import reading
+from providers.local.torch_engine.loading import loader, reading
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.loading.reading import (
     FolderReading,
     keep_reading,
     kept_reading,
+    read_aside,
     read_folder,
 )
 from providers.local.torch_engine.model import linear
@@ -116,6 +117,34 @@ def test_another_state_of_the_folder_is_read_anew(
     kept(tmp_path)
     monkeypatch.setattr(reading, "version", lambda package: "5.999.0")
     assert kept_reading(tmp_path) is None
+
+
+def test_what_was_kept_comes_without_torch_while_that_is_imported(tmp_path: Path) -> None:
+    make_model(tmp_path)
+    expected = kept(tmp_path)
+    code = (
+        "import sys; from pathlib import Path;"
+        "from providers.local.torch_engine.loading.reading import read_aside\n"
+        "with read_aside(Path(sys.argv[1])) as kept: found = kept.result()\n"
+        "print(found.end_tokens, {'torch', 'transformers'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{expected.end_tokens} set()"
+
+
+def test_a_model_is_loaded_with_what_was_read_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    keep_reading(tmp_path, read(tmp_path))
+    with read_aside(tmp_path) as aside:
+        aside.result()
+        monkeypatch.setattr(loader, "kept_reading", None)  # so that to read it again is an error
+        loaded = load("small", tmp_path, TorchConfig(device="cpu"), kept=aside)
+    known = aside.result()
+    assert known is not None
+    assert tuple(loaded.model.stop_tokens)[: len(known.end_tokens)] == known.end_tokens
 
 
 @pytest.mark.parametrize("size", [0, 5, 9, 300, -1])
