@@ -254,7 +254,9 @@ class ShownGrounding:
         if not (self._queries or self._sources):
             return pages
         numbers = {key: number for number, key in enumerate(self._sources)}
-        grounding: dict[str, Any] = {"webSearchQueries": self._queries} if self._queries else {}
+        has_web = any(isinstance(each, WebSource) for each in self._sources.values())
+        has_web = has_web or bool(self._queries)
+        grounding: dict[str, Any] = {"webSearchQueries": self._queries} if has_web else {}
         grounding["groundingChunks"] = [_render_chunk(each) for each in self._sources.values()]
         grounding["groundingSupports"] = self._supports(numbers)
         return {"groundingMetadata": grounding, **pages}

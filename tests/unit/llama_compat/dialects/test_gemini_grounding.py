@@ -136,6 +136,7 @@ def test_pages_that_were_read_are_named_and_whether_they_could_be() -> None:
     assert shown.rendered() == pages
     shown.cite(0, Citation(0, 2, SOURCES[0]))
     grounding = {
+        "webSearchQueries": [],
         "groundingChunks": CHUNKS[:1],
         "groundingSupports": [support(0, 3, 0, text="Öl")],
     }
