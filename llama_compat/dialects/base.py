@@ -85,6 +85,7 @@ class Dialect:
         forwarded_headers: names of request headers, in lower case, that a vendor with the same API
             gets.
         rate_limit_headers: how it tells what is left of this server's limits.
+        counts_bytes: whether places in texts are told in bytes, and not in characters.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Dialect:
     keep_alive_seconds: float | None = None
     forwarded_headers: frozenset[str] = frozenset()
     rate_limit_headers: Callable[[Sequence[RateLimit]], Mapping[bytes, bytes]] = openai_headers
+    counts_bytes: bool = False
 
     def headers_of(self, request_id: str) -> Mapping[str, str]:
         """The headers that every answer to the request with this id has."""

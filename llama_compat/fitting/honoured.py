@@ -30,7 +30,7 @@ from llama_compat.fitting.fit import (
 )
 from llama_compat.hosted.named import MEMBERS
 from llama_compat.hosted.toolbox import HostedToolbox
-from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, WEB_SEARCH, WebSearchTool, kind_of
+from llama_compat.hosted.vocabulary import GOOGLES_TOOLS, WEB_SEARCH, WebSearchTool, kind_of
 from llama_compat.tools.names import NameForm
 from llama_compat.types import ChatCompletionRequest, CompletionRequest
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
@@ -215,11 +215,11 @@ def _is_run(path: str, toolbox: HostedToolbox) -> bool:
 def _leave_out_hosted(body: dict[str, Any], kinds: Set[str]) -> None:
     """Mark the tools of a request that are left out, as nobody runs them: those of other kinds."""
     tools = body.get("tools")
-    if WEB_SEARCH not in kinds:
-        for tool in tools if isinstance(tools, list) else (tools,):
-            if isinstance(tool, dict):
-                for name in GOOGLES_SEARCH:
-                    tool.pop(name, None)
+    gone = [name for name, kind in GOOGLES_TOOLS.items() if kind not in kinds]
+    for tool in tools if isinstance(tools, list) else (tools,):
+        if isinstance(tool, dict):
+            for name in gone:
+                tool.pop(name, None)
     if not isinstance(tools, list):
         return
     for index, tool in enumerate(tools):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
+from llama_compat.dialects.gemini.members import spelling, spellings
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, wrong_type
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import UserLocation, kind_of
@@ -62,6 +63,12 @@ def unread_settings(tool: Mapping[str, Any], path: str) -> Iterator[str]:
         if name == "allowed_callers" and isinstance(value, list) and "direct" in value:
             continue
         yield f"{path}.{name}"
+
+
+def googles_spelling(tool: Mapping[str, Any], name: str) -> str:
+    """How the member `name` is written in a tool of Google's: those of Interactions, which have a
+    type, have but one spelling, and generateContent takes two."""
+    return spellings(name)[-1] if "type" in tool else spelling(tool, name)
 
 
 ContextSize = Literal["low", "medium", "high"]

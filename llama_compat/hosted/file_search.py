@@ -2,7 +2,7 @@
 and in those of Google's tool.
 
 openai 3.52.0, types/responses/file_search_tool.py and types/vector_store_search_params.py;
-google-genai 3.4.0, types/interactions/filesearch.py.
+google-genai 3.4.0, types/interactions/filesearch.py and `FileSearch` in types.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llama_compat.dialects.gemini.members import member
 from llama_compat.dialects.members import (
     as_object,
     optional_integer_in,
@@ -19,9 +20,16 @@ from llama_compat.dialects.members import (
     optional_text_in,
 )
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import parse_texts
+from llama_compat.hosted.asked import googles_spelling, parse_texts
+from llama_compat.hosted.filter_expressions import parse_expression
 from llama_compat.hosted.filters import parse_filter
-from llama_compat.hosted.vocabulary import AttributeFilter, FileSearchTool, Ranking, free_name
+from llama_compat.hosted.vocabulary import (
+    GOOGLES_STORES,
+    AttributeFilter,
+    FileSearchTool,
+    Ranking,
+    free_name,
+)
 
 MAX_RESULTS = 50
 """Of one search, as at OpenAI."""
@@ -30,9 +38,7 @@ MAX_STORES = 32
 """That one tool may name."""
 
 _STORES = "vector_store_ids"
-_GOOGLES_STORES = "file_search_store_names"
-_GOOGLES = "fileSearchStores/"
-"""How the names of Google's begin; ids of this server's may have that before them."""
+_GOOGLES_STORES = "fileSearchStoreNames"
 
 RANKERS = ("auto", "none", "default-2024-11-15", "default_2024_08_21")
 
@@ -81,20 +87,22 @@ def parse_googles_file_search(
     Raises:
         APIError: 400 with the path of what is malformed.
     """
+    filter = googles_spelling(tool, "metadataFilter")
     return FileSearchTool(
         free_name("file_search", taken),
-        _parse_stores(tool, f"{path}.{_GOOGLES_STORES}"),
-        optional_integer_in(tool, "top_k", path, 1, MAX_RESULTS),
+        _parse_stores(tool, f"{path}.{googles_spelling(tool, _GOOGLES_STORES)}"),
+        optional_integer_in(tool, googles_spelling(tool, "topK"), path, 1, MAX_RESULTS),
+        parse_expression(optional_text_in(tool, filter, path), f"{path}.{filter}"),
     )
 
 
 def named_stores(tool: Mapping[str, Any]) -> Any:
     """The ids of the vector stores that a tool names, by OpenAI's member or by Google's, where
     their names begin in a way of their own; whatever that is."""
-    named = tool.get(_STORES) if _STORES in tool else tool.get(_GOOGLES_STORES)
+    named = tool.get(_STORES) if _STORES in tool else member(tool, _GOOGLES_STORES)
     if not isinstance(named, list):
         return named
-    return [each.removeprefix(_GOOGLES) if isinstance(each, str) else each for each in named]
+    return [each.removeprefix(GOOGLES_STORES) if isinstance(each, str) else each for each in named]
 
 
 def _parse_stores(tool: Mapping[str, Any], at: str) -> tuple[str, ...]:

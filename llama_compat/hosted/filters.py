@@ -132,8 +132,10 @@ def passes(filter: AttributeFilter, attributes: Attributes) -> bool:
     neither more nor less.
     """
     if isinstance(filter, Compound):
-        every = all if filter.operator == "and" else any
-        return every(passes(each, attributes) for each in filter.filters)
+        verdicts = (passes(each, attributes) for each in filter.filters)
+        if filter.operator == "none":
+            return not any(verdicts)
+        return all(verdicts) if filter.operator == "and" else any(verdicts)
     there, value = attributes.get(filter.key), filter.value
     match filter.operator:
         case "eq":

@@ -2,7 +2,7 @@
 Google's, and the calls of their tools in what it has of earlier turns.
 
 https://platform.openai.com/docs/guides/tools-connectors-mcp, 2026-11-23; google-genai 3.4.0,
-types/interactions/mcpserver.py.
+types/interactions/mcpserver.py and `McpServer` in types.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import structs
 
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import parse_texts
+from llama_compat.hosted.asked import googles_spelling, parse_texts
 from llama_compat.hosted.vocabulary import MCPTool
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.tools.names import OPENAI_NAMES
@@ -50,26 +50,34 @@ def parse_server(tool: Mapping[str, Any], path: str) -> MCPTool:
 
 
 GOOGLES_SERVER = "mcp_server"
-"""The type of Google's tool, whose name is the label; it may have none."""
+"""The type of the tool in Google's Interactions, whose name is the label; it may have none."""
 
 _NAMELESS = "mcp"
+
+_TRANSPORT = "streamableHttpTransport"
 
 
 def named_server(tool: Mapping[str, Any]) -> tuple[Any, Any]:
     """The label and the URL by which a tool names its server, whether they are texts or not."""
-    if tool.get("type") == GOOGLES_SERVER:
-        name = tool.get("name")
-        return _NAMELESS if name is None else name, tool.get("url")
-    return tool.get("server_label"), tool.get("server_url")
+    if "server_label" in tool or tool.get("type", GOOGLES_SERVER) != GOOGLES_SERVER:
+        return tool.get("server_label"), tool.get("server_url")
+    name, reached = tool.get("name"), tool.get(googles_spelling(tool, _TRANSPORT), tool)
+    url = reached.get("url") if isinstance(reached, dict) else None
+    return _NAMELESS if name is None else name, url
 
 
 def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
-    """A tool of the type `mcp_server`, as `parse_server`. There is no place for the user's word.
+    """A tool of the type `mcp_server` of Interactions, or a server of generateContent's, as
+    `parse_server`. There is no place for the user's word.
 
     Raises:
         APIError: 400 with the path of what is malformed.
     """
     label, _ = named_server(tool)
+    reached, way, transport = tool, path, googles_spelling(tool, _TRANSPORT)
+    if tool.get(transport) is not None:
+        way = f"{path}.{transport}"
+        reached = as_object(tool[transport], way)
     at = f"{path}.allowed_tools"
     allowed: tuple[str, ...] | None = None
     for index, each in enumerate(as_list(tool.get("allowed_tools"), at)):
@@ -81,8 +89,8 @@ def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
             allowed = (*(allowed or ()), *names)
     return MCPTool(
         text_in({"name": label}, "name", path),
-        optional_text_in(tool, "url", path) or "",
-        headers=_parse_headers(tool, path),
+        optional_text_in(reached, "url", way) or "",
+        headers=_parse_headers(reached, way),
         allowed_tools=allowed,
     )
 

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from llama_compat.errors import nested_too_deeply
 from llama_compat.hosted.file_search import MAX_STORES, named_stores
 from llama_compat.hosted.mcp import named_server
-from llama_compat.hosted.vocabulary import GOOGLES_SEARCH, NAMES, WEB_SEARCH, kind_of
+from llama_compat.hosted.vocabulary import GOOGLES_TOOLS, NAMES, kind_of
 from llama_compat.wire.json_depth import MAX_DEPTH
 from llama_compat.wire.json_fields import from_raw
 
@@ -105,8 +105,18 @@ def _hosted(tools: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         kind = kind_of(named) if isinstance(named, str) else None
         if kind is not None:
             yield kind, tool
-        elif any(isinstance(tool.get(name), dict) for name in GOOGLES_SEARCH):
-            yield WEB_SEARCH, tool
+        else:
+            yield from _members(tool)
+
+
+def _members(tool: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What Google's generateContent has as members of a tool."""
+    for name, kind in GOOGLES_TOOLS.items():
+        said = tool.get(name)
+        # It takes one in place of a list here, too.
+        for each in said if isinstance(said, list) and kind == "mcp" else (said,):
+            if isinstance(each, dict):
+                yield kind, each
 
 
 def _stores(hosted: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -111,9 +111,9 @@ class Comparison(Struct, frozen=True, tag="comparison"):
 
 
 class Compound(Struct, frozen=True, tag="compound"):
-    """All of several filters, or one of them at least."""
+    """All of several filters, or one of them at least, or none."""
 
-    operator: Literal["and", "or"]
+    operator: Literal["and", "or", "none"]
     filters: tuple[Comparison | Compound, ...]
 
 
@@ -156,19 +156,34 @@ class FileSearchTool(Struct, frozen=True, tag="file_search"):
 
 HostedTool = WebSearchTool | WebFetchTool | MCPTool | FileSearchTool
 
+HostedKind = Literal["web_search", "web_fetch", "file_search", "mcp"]
+"""The kinds of them, as settings name them."""
+
 WEB_SEARCH: Final = "web_search"
 """The kind of `WebSearchTool`."""
 
-GOOGLES_SEARCH = ("googleSearch", "google_search")
-"""What Google calls it, as its clients may write it; there it is the name of a tool's member."""
+GOOGLES_TOOLS: Mapping[str, str] = {
+    "googleSearch": WEB_SEARCH,
+    "google_search": WEB_SEARCH,
+    "urlContext": "web_fetch",
+    "url_context": "web_fetch",
+    "fileSearch": "file_search",
+    "file_search": "file_search",
+    "mcpServers": "mcp",
+    "mcp_servers": "mcp",
+}
+"""The members of a tool by which clients of Google's generateContent ask for one, in both of their
+spellings, and which tool of `HostedTool` each is."""
+
+GOOGLES_STORES = "fileSearchStores/"
+"""How the names of Google's file search stores begin; ids of this server's may have that before
+them."""
 
 NAMES: Mapping[str, str] = {
     "web_search": WEB_SEARCH,
-    **dict.fromkeys(GOOGLES_SEARCH, WEB_SEARCH),
     "web_fetch": "web_fetch",
-    "url_context": "web_fetch",
-    "file_search": "file_search",
     "mcp": "mcp",
+    **GOOGLES_TOOLS,
 }
 """How the names of tools' types begin in all APIs, and which tool of `HostedTool` each is."""
 

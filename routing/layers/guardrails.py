@@ -26,6 +26,7 @@ from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.documents import said_in
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.relayed.pictures import seen_along
+from llama_compat.guardrails.relayed.places import moved_with
 from llama_compat.guardrails.relayed.stream import GuardedStream
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.off_loop import off_loop
@@ -281,7 +282,12 @@ async def _look_along(
     reply: Reply, body: AsyncGenerator[bytes, None], call: Call, guard: Guard
 ) -> None:
     """Make of a stream that is relayed what the client may have of it."""
-    stream = GuardedStream(guard, call.operation.withheld, call.fields)
+    stream = GuardedStream(
+        guard,
+        call.operation.withheld,
+        call.fields,
+        counts_bytes=call.operation.dialect.counts_bytes,
+    )
     reply.body = shown = _shown(reply.first, body, stream, guard, call)
     reply.first = b""
     # A generator that has not begun would not close what it reads from.
@@ -434,13 +440,14 @@ async def _look_through_whole(reply: Reply, body: bytes, call: Call, guard: Guar
         if guard.checks.sees_replies:
             is_image = call.operation.kind == "image"
             reply.body = body = await seen(body, guard, of_images=is_image)
-        await guard.off_loop(len(body), _look_through, reply, body, guard)
+        in_bytes = call.operation.dialect.counts_bytes
+        await guard.off_loop(len(body), _look_through, reply, body, guard, in_bytes)
     except Blocked as stop:
         _withhold(reply, call, stop)
 
 
-def _look_through(reply: Reply, body: bytes, guard: Guard) -> None:
-    """The same for its texts.
+def _look_through(reply: Reply, body: bytes, guard: Guard, in_bytes: bool) -> None:
+    """The same for its texts, of whose places it tells in bytes or in characters.
 
     Raises:
         Blocked: it may have nothing.
@@ -453,7 +460,7 @@ def _look_through(reply: Reply, body: bytes, guard: Guard) -> None:
         return
     shown = guard.said(said)
     if shown is not said:
-        reply.body = bytes(to_raw(shown))
+        reply.body = bytes(to_raw(moved_with(said, shown, in_bytes=in_bytes)))
 
 
 def _withhold(reply: Reply, call: Call, stop: Blocked) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from llama_compat.dialects.base import Kind
+from llama_compat.hosted.parts import ReplyPart
 from routing.observability.records.ledger import Ledger
 from routing.observability.records.record import Record
 from routing.observability.sample import HEAD_BYTES
@@ -35,12 +36,17 @@ class Batch(Struct):
         records: theirs.
         attempts: those of each.
         traces: of each that is traced.
+        parts: of the reply of each, where the server ran tools for it: all, and not only as many as
+            its record keeps.
+        ended: when each did, on the clock of `time.monotonic`.
     """
 
     kind: Kind
     records: Sequence[Record]
     attempts: Sequence[Sequence[Attempt]]
     traces: Sequence[Trace | None]
+    parts: Sequence[Sequence[ReplyPart]] = ()
+    ended: Sequence[float] = ()
 
 
 SHARED = (
@@ -104,7 +110,7 @@ class Observer(Protocol):
         ...
 
 
-_Ended = tuple[Record, Sequence[Attempt], "Trace | None"]
+_Ended = tuple[Record, Sequence[Attempt], "Trace | None", Sequence[ReplyPart], float]
 
 
 class Observers:
@@ -181,7 +187,13 @@ class Observers:
                 log.exception("request %s could not be recorded", request.request_id)
                 continue
             key = request.operation.kind, *_shared(record)
-            ended = record, request.attempts.made, request.trace
+            ended = (
+                record,
+                request.attempts.made,
+                request.trace,
+                request.parts,
+                request.ended,
+            )
             found = alike.get(key)
             if found is None:
                 alike[key] = [ended]

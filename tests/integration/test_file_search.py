@@ -9,6 +9,9 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from google import genai
+from google.genai import errors
+from google.genai import types as google
 
 from tests.clients.scripted_models import Asked, Said
 from tests.integration.server_process import ServerProcess, running
@@ -319,6 +322,46 @@ def test_a_message_shows_the_search_and_cites(server: ServerProcess, store: str)
 
 
 # The vendor's own ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_googles_clients_search_files_too(server: ServerProcess, store: str, stream: bool) -> None:
+    options = google.HttpOptions(
+        base_url=server.url, retry_options=google.HttpRetryOptions(attempts=1)
+    )
+
+    def said(filter: str) -> google.Candidate:
+        search = google.FileSearch(
+            file_search_store_names=[f"fileSearchStores/{store}"], top_k=1, metadata_filter=filter
+        )
+        config = google.GenerateContentConfig(tools=[google.Tool(file_search=search)])
+        asked: Any = {"model": "m", "contents": "search car", "config": config}
+        if stream:
+            *_, last = client.models.generate_content_stream(**asked)
+        else:
+            last = client.models.generate_content(**asked)
+        assert last.candidates
+        return last.candidates[0]
+
+    with genai.Client(api_key=ANN, http_options=options) as client:
+        grounding = said('about = "cars" OR about = "dogs"').grounding_metadata
+        assert grounding is not None
+        (chunk,) = grounding.grounding_chunks or []
+        (support,) = grounding.grounding_supports or []
+        found = chunk.retrieved_context
+        assert found is not None
+        assert (found.title, found.text) == ("cars.txt", "An automobile has four wheels.")
+        assert found.file_search_store == f"fileSearchStores/{store}"
+        (own,) = found.custom_metadata or []
+        assert (own.key, own.string_value) == ("about", "cars")
+        assert support.grounding_chunk_indices == [0]
+        assert support.segment is not None
+        assert support.segment.text == f"[cars.txt]({found.uri})"
+        assert said('NOT about = "cats" AND about != "cars"').grounding_metadata is None
+        with pytest.raises(errors.ClientError) as refused:
+            said("about:cars")
+    assert refused.value.code == 400
+    assert "metadata_filter' has ':' at character 6" in str(refused.value)
 
 
 def test_a_store_of_the_vendors_is_searched_there(tmp_path: Path) -> None:

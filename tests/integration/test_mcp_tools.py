@@ -276,6 +276,29 @@ def test_googles_interactions_have_servers_too(server: ServerProcess, stream: bo
         assert again.steps[-1].content[0].text == "The sum is 2."
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_googles_generate_content_has_servers_too(
+    server: ServerProcess, http_server: str, stream: bool
+) -> None:
+    transport = google.StreamableHttpTransport(url=http_server)
+    options = google.HttpOptions(
+        base_url=server.url, retry_options=google.HttpRetryOptions(attempts=1)
+    )
+    for named in (
+        google.McpServer(name="tests"),
+        google.McpServer(name="web", streamable_http_transport=transport),
+    ):
+        config = google.GenerateContentConfig(tools=[google.Tool(mcp_servers=[named])])
+        asked: Any = {"model": "m", "contents": f'{named.name}__add {{"a": 1, "b": 1}}'}
+        with genai.Client(api_key=KEYS["all"], http_options=options) as client:
+            if stream:
+                events = client.models.generate_content_stream(**asked, config=config)
+                said = "".join(event.text or "" for event in events)
+            else:
+                said = client.models.generate_content(**asked, config=config).text or ""
+        assert said == "The sum is 2."
+
+
 def test_no_credentials_come_back(client: openai.OpenAI) -> None:
     tool = mcp("x", server_url="https://127.0.0.1:9/", authorization="secret-1")
     tool["headers"] = {"x-key": "secret-2"}

@@ -13,6 +13,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from google import genai
+from google.genai import types as google
 
 from tests.clients.scripted_models import USAGE, Asked, Said, ScriptedModels
 from tests.integration.server_process import ServerProcess, running, write_template
@@ -350,6 +352,36 @@ def test_a_page_is_read(claude: anthropic.Anthropic, pages: str) -> None:
     assert result.content.content.title == "Nile"
     assert "A river\n6,650 km" in result.content.content.source.data
     assert "6,650 km" in said.text
+
+
+# Google's generateContent ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_googles_clients_have_a_page_read(server: ServerProcess, pages: str, stream: bool) -> None:
+    config = google.GenerateContentConfig(tools=[google.Tool(url_context=google.UrlContext())])
+    options = google.HttpOptions(
+        base_url=server.url, retry_options=google.HttpRetryOptions(attempts=1)
+    )
+    candidates: list[google.Candidate] = []
+    with genai.Client(api_key=KEYS["team-a"], http_options=options) as client:
+        for url in (f"{pages}/nile", f"{pages}:99999/none"):
+            asked: Any = {"model": "m", "contents": f"fetch {url}", "config": config}
+            if stream:
+                *_, last = client.models.generate_content_stream(**asked)
+            else:
+                last = client.models.generate_content(**asked)
+            assert last.candidates
+            candidates += last.candidates
+    told = [each.url_context_metadata for each in candidates]
+    success, error = (
+        google.UrlRetrievalStatus.URL_RETRIEVAL_STATUS_SUCCESS,
+        google.UrlRetrievalStatus.URL_RETRIEVAL_STATUS_ERROR,
+    )
+    assert [each and each.url_metadata for each in told] == [
+        [google.UrlMetadata(retrieved_url=f"{pages}/nile", url_retrieval_status=success)],
+        [google.UrlMetadata(retrieved_url=f"{pages}:99999/none", url_retrieval_status=error)],
+    ]
 
 
 # Chat completions -----------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""Google's search, which the model's answer stands on: its tool, and what it has found.
+"""What the model's answer stands on: Google's search, its tool and what it has found, and what
+clients are told of pages that were read and files that were searched.
 
-https://ai.google.dev/gemini-api/docs/google-search and google-genai 3.4.0 (2026-11-23). Places are
+https://ai.google.dev/gemini-api/docs/google-search and google-genai 3.4.0 (2026-11-28). Places are
 counted in the bytes of all of the text, and what was found is told when the answer has been given.
 """
 
@@ -13,7 +14,15 @@ from msgspec import structs
 
 from llama_compat.dialects.counts import members
 from llama_compat.hosted.citations import CitedText, SaidParts
-from llama_compat.hosted.vocabulary import WEB_SEARCH, Citation, HostedCall, WebSource
+from llama_compat.hosted.vocabulary import (
+    GOOGLES_STORES,
+    WEB_SEARCH,
+    Citation,
+    FileSource,
+    HostedCall,
+    Source,
+    WebSource,
+)
 from llama_compat.tools.calls import arguments_object, arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import Units, Usage
 
@@ -156,18 +165,28 @@ def place_of(said: CitedText, start: int, end: int) -> tuple[int, int]:
 
 def query_of(call: HostedCall) -> str | None:
     """What a search was for; None where the model has not said that."""
-    given = arguments_object(parse_tool_call(call.call_id, call.name, call.arguments_json))
-    found = given.get("query")
+    return _given(call, "query")
+
+
+def url_of(call: HostedCall) -> str | None:
+    """What page was to be read; None where the model has not said that."""
+    return _given(call, "url")
+
+
+def _given(call: HostedCall, name: str) -> str | None:
+    given = arguments_object(parse_tool_call(call.call_id, call.model_name, call.arguments_json))
+    found = given.get(name)
     return found if isinstance(found, str) else None
 
 
 class ShownGrounding:
-    """What a client is told of searches."""
+    """What a client is told of searches, of pages that were read, and of what was found."""
 
     def __init__(self) -> None:
         self._said = SaidParts()
         self._queries: list[str] = []
-        self._sources: dict[str, WebSource] = {}
+        self._pages: list[dict[str, str]] = []
+        self._sources: dict[tuple[str, str], Source] = {}
         self._cited: list[tuple[int, Citation]] = []
 
     def say(self, part: int, text: str) -> None:
@@ -175,48 +194,76 @@ class ShownGrounding:
         self._said.say(part, text)
 
     def add(self, call: HostedCall) -> None:
-        """A search, once it has come to its end."""
-        if call.kind != WEB_SEARCH or call.status == "in_progress":
+        """A call, once it has come to its end. What a page that was read says is a source where the
+        text cites it."""
+        if call.status == "in_progress":
             return
-        query = query_of(call)
+        if call.kind == "web_fetch":
+            status = "ERROR" if call.status == "failed" else "SUCCESS"
+            self._pages.append(
+                {
+                    "retrievedUrl": url_of(call) or "",
+                    "urlRetrievalStatus": f"URL_RETRIEVAL_STATUS_{status}",
+                }
+            )
+            return
+        query = query_of(call) if call.kind == WEB_SEARCH else None
         if query is not None:
             self._queries.append(query)
         for each in call.sources:
-            if isinstance(each, WebSource):
-                self._sources.setdefault(each.url, each)
+            self._sources.setdefault(_key(each), each)
 
     def cite(self, part: int, citation: Citation) -> None:
         """A place in a part."""
-        if isinstance(citation.source, WebSource):
-            self._cited.append((part, citation))
-            self._sources.setdefault(citation.source.url, citation.source)
+        self._cited.append((part, citation))
+        self._sources.setdefault(_key(citation.source), citation.source)
 
     def rendered(self) -> dict[str, Any]:
-        """The member of a candidate, if there is anything to say."""
+        """The members of a candidate, if there is anything to say."""
+        pages = {"urlContextMetadata": {"urlMetadata": self._pages}} if self._pages else {}
         if not (self._queries or self._sources):
-            return {}
-        numbers = {url: number for number, url in enumerate(self._sources)}
-        return {
-            "groundingMetadata": {
-                "webSearchQueries": self._queries,
-                "groundingChunks": [
-                    {"web": {"uri": each.url, "title": each.title}}
-                    for each in self._sources.values()
-                ],
-                "groundingSupports": self._supports(numbers),
-            }
-        }
+            return pages
+        numbers = {key: number for number, key in enumerate(self._sources)}
+        has_web = any(isinstance(each, WebSource) for each in self._sources.values())
+        has_web = has_web or bool(self._queries)
+        grounding: dict[str, Any] = {"webSearchQueries": self._queries} if has_web else {}
+        grounding["groundingChunks"] = [_render_chunk(each) for each in self._sources.values()]
+        grounding["groundingSupports"] = self._supports(numbers)
+        return {"groundingMetadata": grounding, **pages}
 
-    def _supports(self, numbers: Mapping[str, int]) -> Sequence[dict[str, Any]]:
+    def _supports(self, numbers: Mapping[tuple[str, str], int]) -> Sequence[dict[str, Any]]:
         supports: dict[tuple[int, int], list[int]] = {}
         for part, citation in self._cited:
             begin = self._said.begin(part)
             place = (begin + citation.start, begin + citation.end)
-            supports.setdefault(place, []).append(numbers[citation.source.link])
+            supports.setdefault(place, []).append(numbers[_key(citation.source)])
         return [
             {"segment": _segment(self._said.text, *place), "groundingChunkIndices": indices}
             for place, indices in supports.items()
         ]
+
+
+def _key(source: Source) -> tuple[str, str]:
+    """What is one source: of a file, each piece is."""
+    return source.link, source.text if isinstance(source, FileSource) else ""
+
+
+def _render_chunk(source: Source) -> dict[str, Any]:
+    if isinstance(source, WebSource):
+        return {"web": {"uri": source.url, "title": source.title}}
+    told: dict[str, Any] = {"title": source.filename, "text": source.text, "uri": source.file_id}
+    if source.attributes:
+        told["customMetadata"] = [_render_own(*each) for each in source.attributes.items()]
+    if source.store:
+        told["fileSearchStore"] = f"{GOOGLES_STORES}{source.store}"
+    return {"retrievedContext": told}
+
+
+def _render_own(name: str, value: str | float | bool) -> dict[str, Any]:
+    """A file's attribute; Google has no booleans among them."""
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    return {"key": name, ("stringValue" if isinstance(value, str) else "numericValue"): value}
 
 
 def _segment(said: CitedText, start: int, end: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ GEMINI = Dialect(
     render_stream_error=lambda error, request_id: EventFrame().fail(error),
     # Google's own client takes a comment for a response, but not a blank line.
     keep_alive=b"\r\n",
+    counts_bytes=True,
 )
 
 GEMINI_ARRAY = replace(

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS, UNKNOWN
+from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.counts import count, members
-from llama_compat.dialects.gemini.grounding import place_in, place_of, query_of
+from llama_compat.dialects.gemini.grounding import place_in, place_of, query_of, url_of
 from llama_compat.dialects.members import as_list, as_object, optional_flag_in, text_in
 from llama_compat.hosted.citations import CitedText
 from llama_compat.hosted.file_search import parse_googles_file_search
@@ -72,7 +72,7 @@ _WEB = ["web_search"]
 
 def asked_by_hosted(tools: list[Any]) -> Iterator[tuple[str, str]]:
     """The tools of a request that are no functions, and what of their settings nobody reads, with
-    OpenAI's name for each. A filter is never left out: more would be found than may be."""
+    OpenAI's name for each."""
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
         if kind is None or kind == "function":
@@ -80,8 +80,6 @@ def asked_by_hosted(tools: list[Any]) -> Iterator[tuple[str, str]]:
         yield f"tools.{kind}", HOSTED_TOOLS
         if tool.get("search_types") not in (None, [], _WEB):
             yield f"tools.{kind}.search_types", HOSTED_SETTING
-        if tool.get("metadata_filter"):
-            yield f"tools.{kind}.metadata_filter", UNKNOWN
 
 
 def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, ...]:
@@ -150,8 +148,8 @@ def render_call(call: HostedCall, step_id: str) -> tuple[HostedStep, HostedStep]
         query = query_of(call)
         told["arguments"] = {"queries": [] if query is None else [query]}
     elif call.kind == "web_fetch":
-        url = _given(call).get("url")
-        told["arguments"] = {"urls": [url] if isinstance(url, str) else []}
+        url = url_of(call)
+        told["arguments"] = {"urls": [] if url is None else [url]}
     begun = {**told, "id": step_id, **({"arguments": {}} if "arguments" in told else {})}
     return begun, told
 
@@ -177,7 +175,7 @@ def _result(call: HostedCall) -> Any:
             return call.output
         case "web_fetch":
             status = "error" if call.status == "failed" else "success"
-            return [{"url": str(_given(call).get("url") or ""), "status": status}]
+            return [{"url": url_of(call) or "", "status": status}]
         case "web_search":
             found = (each for each in call.sources if isinstance(each, WebSource))
             return [{"url": each.url, "title": each.title} for each in found]

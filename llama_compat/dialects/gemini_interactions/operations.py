@@ -34,6 +34,7 @@ INTERACTIONS_API = Dialect(
     stream_end=DONE,
     keep_alive=sse.encode_comment(b" keepalive"),
     forwarded_headers=frozenset({"api-revision"}),
+    counts_bytes=True,
 )
 
 _CHECKS: dict[str, Check] = {

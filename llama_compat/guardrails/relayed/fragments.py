@@ -56,6 +56,7 @@ _NO_WORDS = ("_call", "_use", "_result", "_output")
 _SAID = ("text", "content", "response")
 _OUTPUT_TEXT = "response.output_text.delta"
 _BEGINS = ("start", "item.added", "part.added")
+_SEGMENT = ".segment"
 
 _ARGUMENTS = frozenset({"arguments", "partial_json", "functionCall", "custom"})
 _NO_JSON = ("input", "code")
@@ -84,6 +85,8 @@ class Fragment(Struct, frozen=True):
         marks: what the part's end repeats.
         in_json: whether its text is JSON.
         strand: which words of a reply it is one of; None for what is read for itself.
+        repeats: whether it says again what other events say, as segments of transcriptions do: what
+            they say goes on beside it.
     """
 
     at: tuple[str | int, ...]
@@ -94,6 +97,7 @@ class Fragment(Struct, frozen=True):
     marks: Marks
     in_json: bool
     strand: Strand | None
+    repeats: bool = False
 
 
 def kind_of(event: Mapping[str, Any]) -> str:
@@ -105,7 +109,7 @@ def kind_of(event: Mapping[str, Any]) -> str:
 def fragments(event: Mapping[str, Any]) -> list[Fragment]:
     """The pieces of texts in an event."""
     kind = kind_of(event)
-    if kind and "delta" not in kind and not kind.endswith("start"):
+    if kind and "delta" not in kind and not kind.endswith(("start", _SEGMENT)):
         return []
     return list(_fragments(event, (kind,), (), (), ()))
 
@@ -145,15 +149,18 @@ def _fragment(
     strand = None if given else _strand(kinds, path, marks)
     # Where events have names, a text may begin in one of another name.
     part: tuple[Any, ...] = (given, strand, marks) if kind else (_content(path), marks)
+    repeats = kind.endswith(_SEGMENT)
+    part = (kind, *part) if repeats else part
     return Fragment(
         at,
         text,
         "tool_arguments" if given else "output",
         part,
-        (strand,) if kind and strand is not None else part,
+        (strand,) if kind and strand is not None and not repeats else part,
         marks,
         in_json=given and not any(each in kind for each in _NO_JSON) and path[-1] not in _NO_JSON,
         strand=strand,
+        repeats=repeats,
     )
 
 

@@ -21,6 +21,7 @@ from llama_compat.guardrails.documents import without_tokens
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.relayed.fragments import (
     Fragment,
+    Marks,
     begins_another,
     fragments,
     is_end,
@@ -29,6 +30,7 @@ from llama_compat.guardrails.relayed.fragments import (
     put,
     unsealed,
 )
+from llama_compat.guardrails.relayed.places import NAMED, Changes, moved
 from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvents, shape_like, shape_of
 from llama_compat.guardrails.relayed.texts import Piece, RelayedPart, RelayedText
 from llama_compat.wire import sse
@@ -44,6 +46,8 @@ DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
 """What is before an event's JSON, that, and what is behind it."""
 
 _SEALED = re.compile(rb'ignature"')
+
+_PLACED = re.compile(rb'"(?:%b)"' % "|".join(NAMED).encode())
 
 _MOST_TOLD = 10_000
 """So many events are remembered that are no piece of a text."""
@@ -110,13 +114,22 @@ class GuardedStream:
         withheld: ends a stream of this API of which no more may be shown; None where that takes an
             error.
         fields: the request's members.
+        counts_bytes: whether its API tells places in texts in bytes.
 
     Attributes:
         blocked: why no more of it may be shown, whose end is there then; None where it may.
     """
 
-    def __init__(self, guard: Guard, withheld: Withheld | None, fields: Mapping[str, Raw]) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        withheld: Withheld | None,
+        fields: Mapping[str, Raw],
+        *,
+        counts_bytes: bool = False,
+    ) -> None:
         self._guard = guard
+        self._counts_bytes = counts_bytes
         self._withheld = withheld
         self._fields = fields
         self._texts: dict[tuple[Any, ...], RelayedText] = {}
@@ -383,7 +396,7 @@ class GuardedStream:
     def _switch(self, text: RelayedText) -> None:
         """The model goes on in `text`: what it said elsewhere has ended."""
         words = self._words
-        if words is text:
+        if words is text or text.repeats:
             return
         self._words = text if text.place == "output" else None
         if words is not None:
@@ -411,10 +424,10 @@ class GuardedStream:
             held = queue.popleft()
             if held.ended is not None:
                 self._look_through(held, held.ended)
-            out.append(self._rendered(held))
             for piece, _, begins in held.pieces:
                 if begins:
                     piece.part.give(piece)
+            out.append(self._rendered(held))
             event = held.event
             if not isinstance(event, dict) or len(self._told) >= _MOST_TOLD:
                 continue
@@ -441,11 +454,16 @@ class GuardedStream:
                 is_thought = piece.part.text.strand == "thought"
                 self._thoughts_changed |= is_thought and bool(piece.edits)
         is_sealed = self._thoughts_changed and _SEALED.search(held.raw) is not None
-        if not changed and not is_sealed:
+        is_changed = any(each.changes.are_some for each in self._parts.values())
+        is_placed = is_changed and _PLACED.search(held.raw) is not None
+        if not changed and not is_sealed and not is_placed:
             return held.raw
         match = DATA.fullmatch(held.raw)
-        assert match is not None
+        if match is None:
+            return held.raw
         event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
+        if is_placed:
+            event = moved(event, self._changes_of, in_bytes=self._counts_bytes)
         try:
             for piece, at, begins in held.pieces:
                 put(event, at, piece.text if begins else "")
@@ -456,6 +474,13 @@ class GuardedStream:
         if is_sealed:
             event = unsealed(event)
         return b"%b%b%b" % (match[1], encode_json(event), match[3])
+
+    def _changes_of(self, text: str | None, marks: Marks) -> Changes | None:
+        """What has become of a text: of one that is repeated, or of the one with these marks."""
+        parts = [each for each in self._parts.values() if each.text.strand == "text"]
+        parts = [each for each in parts if text is not None and each.given == text] or parts
+        fitting = [each for each in parts if set(each.marks) <= set(marks)] or parts[:1]
+        return max(fitting, key=lambda each: len(each.marks)).changes if fitting else None
 
 
 def _decoded(found: Sequence[bytes]) -> list[str]:

@@ -4,13 +4,14 @@ what is shown of each piece."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
 from llama_compat.guardrails.relayed.fragments import Fragment
+from llama_compat.guardrails.relayed.places import Changes
 from llama_compat.guardrails.scanner import Edit, TextScanner
 
 
@@ -42,17 +43,21 @@ class Piece:
         self.said += said
         self.end += len(said)
 
+    def runs(self) -> Iterator[tuple[str, str | None]]:
+        """What it says, cut where something else is shown, and that; None where nothing is."""
+        at = self.begin
+        for begin, end, instead in self.edits:
+            since, at = at, max(begin, at)
+            yield self.said[since - self.begin : at - self.begin], None
+            since, at = at, min(end, self.end)
+            hidden = self.said[since - self.begin : at - self.begin]
+            yield hidden, instead if begin >= self.begin else ""
+        yield self.said[at - self.begin :], None
+
     @property
     def shown(self) -> str:
         """What is shown of what it says."""
-        out: list[str] = []
-        at = self.begin
-        for begin, end, instead in self.edits:
-            out.append(self.said[at - self.begin : max(begin, at) - self.begin])
-            if begin >= self.begin:
-                out.append(instead)
-            at = min(end, self.end)
-        return "".join((*out, self.said[at - self.begin :]))
+        return "".join(said if instead is None else instead for said, instead in self.runs())
 
     @property
     def text(self) -> str:
@@ -74,6 +79,7 @@ class RelayedPart:
         text, sample: as above.
         marks: as of its pieces.
         has_gone: whether any of it has gone on.
+        changes: what has become of what has gone on.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class RelayedPart:
         self._given: list[str] = []
         self._hides = False
         self.has_gone = False
+        self.changes = Changes()
 
     @property
     def whole(self) -> str:
@@ -119,6 +126,7 @@ class RelayedPart:
     def skip(self, said: str) -> None:
         """This has gone on as it came, before anybody asked for its pieces."""
         self.has_gone = True
+        self.changes.keep(said)
         if self._is_kept:
             self._given.append(said)
         self.text.skip(len(said))
@@ -127,6 +135,13 @@ class RelayedPart:
         """A piece has gone on."""
         self.has_gone = True
         self._hides = self._hides or bool(piece.edits)
+        if not piece.edits:
+            self.changes.keep(piece.said)
+        for said, instead in piece.runs() if piece.edits else ():
+            if instead is None:
+                self.changes.keep(said)
+            else:
+                self.changes.put(said, instead)
         if self._is_kept:
             self._given.append(piece.shown)
 
@@ -141,7 +156,7 @@ class RelayedText:
 
     Attributes:
         came, decided: characters that came, and that were looked through.
-        in_json, strand, place: as of its pieces.
+        in_json, strand, place, repeats: as of its pieces.
     """
 
     def __init__(self, guard: Guard, first: Fragment) -> None:
@@ -149,6 +164,7 @@ class RelayedText:
         self.place = first.place
         self.in_json = first.in_json
         self.strand = first.strand
+        self.repeats = first.repeats
         watches = guard.watches(first.place)
         self._scanner = TextScanner(watches) if watches else None
         self._escapes = JSONText() if first.in_json and watches else None

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, WebSearchTool
+from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -65,10 +65,11 @@ class GeminiConfig(ImageFetchingConfig):
     """Those of Google's that are there; calls that are translated go to the first. Models beside
     the core line are in Interactions alone."""
 
-    hosted_tools: frozenset[Literal["web_search"]] | None = None
-    """The tools that Google runs itself, whatever `server.tools` has; for calls of other APIs,
-    where they say nothing that it can't be told: no domains, no place, no number of searches, and
-    no functions or JSON beside. Without it, Google's own address has its search."""
+    hosted_tools: frozenset[HostedKind] | None = None
+    """The tools that Google runs itself, whatever `server.tools` has; its search for calls of other
+    APIs too, where they say nothing that it can't be told: no domains, no place, no number of
+    searches, and no functions or JSON beside. Without it, Google's own address has all of them, on
+    Vertex AI `web_search` and `web_fetch`."""
 
 
 _GOOGLES = ".googleapis.com"
@@ -89,6 +90,7 @@ class GeminiProvider(
 
     parameters = gemini.RENDERED_PARAMETERS
     tool_names = GEMINI_NAMES
+    vendors_tools: Set[str] = frozenset(NAMES.values())
     embedding_parameters = frozenset({"dimensions"})
     relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
 
@@ -111,13 +113,13 @@ class GeminiProvider(
         return True
 
     def hosted_tools(self, wire: str) -> Set[str]:
-        """Google's search, or what the template names; in interactions Google has all kinds."""
+        """All that Google has at its own address, or what the template names."""
         if self.config.hosted_tools is not None:
             return self.config.hosted_tools
         host = urlsplit(self.config.base_url).hostname or ""
         if not host.endswith(_GOOGLES):
             return frozenset()
-        return frozenset(NAMES.values() if wire == interactions.WIRE else {WEB_SEARCH})
+        return self.vendors_tools
 
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:
         """Where Google's search is, which can't be told anything. Beside functions and JSON only

@@ -40,6 +40,8 @@ class VertexGeminiProvider(GeminiProvider):
     Config: ClassVar[type[ProviderConfig]] = VertexGeminiConfig
     config: VertexGeminiConfig
     relays: Set[str] = frozenset({"gemini_generate"})
+    # It searches no files, and connects to no MCP servers (google-genai 3.4.0, `Tool` in types.py).
+    vendors_tools: Set[str] = frozenset({"web_search", "web_fetch"})
     embedding_parameters = frozenset[str]()
     # Embeddings are asked for in other ways there.
     openai_embeddings = Provider.openai_embeddings

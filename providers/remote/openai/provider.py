@@ -24,7 +24,7 @@ from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.named import has_search_options
-from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
+from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.media.documents import have_addresses
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -93,7 +93,6 @@ Wire = Literal[
 ]
 _NONE: frozenset[str] = frozenset()
 
-HostedKind = Literal["web_search", "web_fetch", "file_search", "mcp"]
 ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
 _ALONG_WITH = {

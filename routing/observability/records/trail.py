@@ -87,13 +87,19 @@ def _step(each: Attempt, begun: float, ended: float) -> TrailStep:
     )
 
 
+def outcome_of(part: ReplyPart) -> Outcome:
+    """What became of a part."""
+    if not part.ended:
+        return Outcome.cancelled
+    return Outcome.failed if part.error else Outcome.answered
+
+
 def _step_of_part(part: ReplyPart, begun: float, ended: float) -> TrailStep:
-    outcome = Outcome.failed if part.error else Outcome.answered
     usage = part.usage
     return TrailStep(
         target=one_line(part.name, MAX_ERROR),
         why=part.kind,
-        outcome=(outcome if part.ended else Outcome.cancelled).value,
+        outcome=outcome_of(part).value,
         begun=_after(begun, part.begun),
         ended=_after(begun, part.ended or ended),
         error=part.error,

@@ -21,9 +21,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from llama_compat.catalog.prices import NANO_DOLLARS
+from llama_compat.hosted.parts import ReplyPart
 from routing.observability.observers import Batch
 from routing.observability.records.record import Record
-from routing.observability.records.trail import parts_of
+from routing.observability.records.trail import outcome_of
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.sharing import FOLDER
 from routing.policy.attempts import Attempt, Outcome, Why
@@ -321,9 +322,9 @@ class Metrics:
             self._of(self.guardrails, route, name, verdict).inc(len(records))
         if searches := sum(record.searches or 0 for record in records):
             self._of(self.searches, route, provider).inc(searches)
-        for record in records:
-            if record.trail:
-                self._parts(route, record.trail)
+        for parts, ended in zip(batch.parts, batch.ended, strict=True):
+            if parts:
+                self._parts(route, parts, ended)
         served = "" if route.endswith("/*") else first.served
         genai = (semconv.OPERATIONS[batch.kind], provider_name, route, served)
         self._of(self._duration, *genai, error).observe_all([each.duration for each in records])
@@ -332,13 +333,14 @@ class Metrics:
             self._answered(self._way(*genai, provider), answered)
         self._attempted(list(chain.from_iterable(batch.attempts)), route)
 
-    def _parts(self, route: str, trail: str) -> None:
-        """Tools that the server ran for a reply."""
-        for step in parts_of(trail):
-            if step.why == "tool":
+    def _parts(self, route: str, parts: Sequence[ReplyPart], ended: float) -> None:
+        """Tools that the server ran for a reply, which ended then."""
+        for part in parts:
+            if part.kind == "tool":
                 # Not by their names, which whoever runs an MCP server chooses.
-                self._of(self.tool_calls, route, step.tool, step.outcome).inc()
-                self._of(self.tool_seconds, step.tool).observe(step.ended - step.begun)
+                self._of(self.tool_calls, route, part.tool, outcome_of(part).value).inc()
+                seconds = max(0.0, (part.ended or ended) - part.begun)
+                self._of(self.tool_seconds, part.tool).observe(seconds)
 
     def _of(self, metric: Any, *labels: str) -> Any:
         """A metric with these labels: `labels` takes a while to find it."""

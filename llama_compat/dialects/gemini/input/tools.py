@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
@@ -10,15 +10,32 @@ from llama_compat.dialects.gemini.members import list_in, member, object_in, spe
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.hosted.asked import parse_texts
-from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedTool, WebSearchTool, free_name
+from llama_compat.hosted.file_search import parse_googles_file_search
+from llama_compat.hosted.mcp import parse_googles_server
+from llama_compat.hosted.vocabulary import (
+    GOOGLES_TOOLS,
+    WEB_SEARCH,
+    HostedTool,
+    WebFetchTool,
+    WebSearchTool,
+    free_name,
+)
 from llama_compat.types import ToolChoice, ToolDefinition
 
 _DECLARATIONS = "functionDeclarations"
 
-_SEARCH = "googleSearch"
-
 _EXCLUDED = "excludeDomains"
-"""All that is read of what a client says of the search."""
+
+_TRANSPORT = "streamableHttpTransport"
+
+_READ: Mapping[str, Sequence[str]] = {
+    WEB_SEARCH: (_EXCLUDED,),
+    "web_fetch": (),
+    "file_search": ("fileSearchStoreNames", "topK", "metadataFilter"),
+    "mcp": ("name", _TRANSPORT),
+    _TRANSPORT: ("url", "headers"),
+}
+"""What is read of what a client says of each kind of tool, and of how a server is reached."""
 
 _MODES = ("AUTO", "ANY", "NONE")
 
@@ -37,21 +54,33 @@ def tools_asked(body: Mapping[str, Any]) -> dict[str, str]:
         for name in tool
         if name != spelling(tool, _DECLARATIONS)
     }
-    asked |= {
-        f"tools.{spelling(tool, _SEARCH)}.{name}": HOSTED_SETTING
-        for tool in listed
-        for name, value in _said_of_search(tool).items()
-        if value and name != spelling(_said_of_search(tool), _EXCLUDED)
-    }
+    for tool in listed:
+        asked |= dict.fromkeys(_unread(tool), HOSTED_SETTING)
     if any(member(tool, _DECLARATIONS) for tool in listed):
         asked["tools"] = "tools"
         asked |= _choice_asked(body)
     return asked
 
 
-def _said_of_search(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    search = member(tool, _SEARCH)
-    return search if isinstance(search, dict) else {}
+def _unread(tool: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of what a tool says of those that a server runs, and nobody reads."""
+    for name, kind in GOOGLES_TOOLS.items():
+        for said in _listed(tool.get(name)):
+            yield from _others(said, _READ[kind], f"tools.{name}")
+            if kind == "mcp":
+                at = spelling(said, _TRANSPORT)
+                for transport in _listed(said.get(at)):
+                    yield from _others(transport, _READ[_TRANSPORT], f"tools.{name}.{at}")
+
+
+def _listed(value: Any) -> list[dict[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, dict)]
+
+
+def _others(said: Mapping[str, Any], read: Sequence[str], path: str) -> Iterator[str]:
+    known = {spelling(said, name) for name in read}
+    yield from (f"{path}.{name}" for name, value in said.items() if value and name not in known)
 
 
 def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
@@ -72,7 +101,7 @@ def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, ...]:
-    """The search of the web, where a request asks for it.
+    """The tools that the server is to run.
 
     Args:
         body: the request.
@@ -81,15 +110,34 @@ def parse_hosted(body: Mapping[str, Any], taken: set[str]) -> tuple[HostedTool, 
     Raises:
         APIError: 400 with the path of what is malformed.
     """
-    for index, tool in enumerate(list_in(member(body, "tools"), "tools")):
-        path = f"tools[{index}]"
-        search = member(object_in(tool, path), _SEARCH)
-        if search is not None:
-            path = f"{path}.{_SEARCH}"
-            excluded = member(object_in(search, path), _EXCLUDED)
-            blocked = parse_texts(excluded, f"{path}.{_EXCLUDED}")
-            return (WebSearchTool(free_name(WEB_SEARCH, taken), blocked_domains=blocked),)
-    return ()
+    hosted = list(_parse_hosted(list_in(member(body, "tools"), "tools"), set(taken)))
+    # A search that is asked for twice is one.
+    searches = [tool for tool in hosted if isinstance(tool, WebSearchTool)]
+    return tuple(tool for tool in hosted if tool not in searches[1:])
+
+
+def _parse_hosted(tools: Sequence[Any], taken: set[str]) -> Iterator[HostedTool]:
+    for index, tool in enumerate(tools):
+        named = object_in(tool, f"tools[{index}]")
+        for name, kind in GOOGLES_TOOLS.items():
+            if named.get(name) is None:
+                continue
+            path = f"tools[{index}].{name}"
+            if kind == "mcp":
+                for number, server in enumerate(list_in(named[name], path)):
+                    at = f"{path}[{number}]"
+                    yield parse_googles_server(object_in(server, at), at)
+                continue
+            said = object_in(named[name], path)
+            match kind:
+                case "web_search":
+                    excluded = member(said, _EXCLUDED)
+                    blocked = parse_texts(excluded, f"{path}.{_EXCLUDED}")
+                    yield WebSearchTool(free_name(WEB_SEARCH, taken), blocked_domains=blocked)
+                case "web_fetch":
+                    yield WebFetchTool(free_name("web_fetch", taken))
+                case "file_search":
+                    yield parse_googles_file_search(said, path, taken)
 
 
 def parse_tools(

@@ -27,6 +27,13 @@ from llama_compat.dialects.gemini.operations import (
 )
 from llama_compat.dialects.gemini.schema import parse_schema, render_schema
 from llama_compat.errors import APIError, model_not_found
+from llama_compat.hosted.vocabulary import (
+    Comparison,
+    FileSearchTool,
+    MCPTool,
+    WebFetchTool,
+    WebSearchTool,
+)
 from llama_compat.types import (
     AnyToolCall,
     ChatCompletionRequest,
@@ -354,6 +361,122 @@ def test_which_functions_may_be_called(
     request = parse(tools=FUNCTIONS, toolConfig={"functionCallingConfig": calling}).request
     assert [tool.tool_name for tool in request.tools] == list(names)
     assert request.tool_choice == choice
+
+
+STORE = {"fileSearchStoreNames": ["fileSearchStores/vs_1"]}
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ({"google_search": {}}, WebSearchTool("web_search")),
+        (
+            {"googleSearch": {"exclude_domains": ["a.example"]}},
+            WebSearchTool("web_search", blocked_domains=("a.example",)),
+        ),
+        ({"urlContext": {}}, WebFetchTool("web_fetch")),
+        ({"url_context": {}}, WebFetchTool("web_fetch")),
+        ({"fileSearch": STORE}, FileSearchTool("file_search", ("vs_1",))),
+        (
+            {"file_search": {"file_search_store_names": ["vs_1"], "topK": 3}},
+            FileSearchTool("file_search", ("vs_1",), 3),
+        ),
+        (
+            {"fileSearch": {**STORE, "metadataFilter": "year > 1930"}},
+            FileSearchTool("file_search", ("vs_1",), None, Comparison("gt", "year", 1930)),
+        ),
+        ({"mcpServers": [{"name": "docs"}]}, MCPTool("docs")),
+        (
+            {
+                "mcpServers": [
+                    {
+                        "name": "docs",
+                        "streamableHttpTransport": {
+                            "url": "https://x",
+                            "headers": {"authorization": "Bearer y"},
+                        },
+                    }
+                ]
+            },
+            MCPTool("docs", "https://x", headers={"authorization": "Bearer y"}),
+        ),
+        (
+            {"mcp_servers": {"streamable_http_transport": {"url": "https://x"}}},
+            MCPTool("mcp", "https://x"),
+        ),
+    ],
+)
+def test_a_tool_that_the_server_runs(tool: dict[str, Any], expected: Any) -> None:
+    if not isinstance(tool.get("mcp_servers"), dict):
+        types.Tool.model_validate(tool)
+    for tools in (tool, [tool], [*FUNCTIONS, tool]):
+        assert parse(tools=tools).request.hosted == (expected,)
+    assert not set(asked(tools=[tool]).values()) - {"hosted_tools"}
+
+
+def test_several_tools_that_the_server_runs() -> None:
+    servers = [{"name": "a"}, {"name": "b"}]
+    declared = [{"name": "web_search"}]
+    tools = [
+        {"functionDeclarations": declared, "googleSearch": {}, "urlContext": {}},
+        {"mcpServers": servers, "fileSearch": STORE, "google_search": {}},
+    ]
+    assert parse(tools=tools).request.hosted == (
+        WebSearchTool("web_search_2"),
+        WebFetchTool("web_fetch"),
+        FileSearchTool("file_search", ("vs_1",)),
+        MCPTool("a"),
+        MCPTool("b"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"urlContext": 1}, "tools[0].urlContext"),
+        ({"fileSearch": {}}, "tools[0].fileSearch.fileSearchStoreNames"),
+        (
+            {"file_search": {"file_search_store_names": [1]}},
+            "tools[0].file_search.file_search_store_names[0]",
+        ),
+        ({"fileSearch": {**STORE, "top_k": 0}}, "tools[0].fileSearch.top_k"),
+        (
+            {"fileSearch": {**STORE, "metadataFilter": "a:b"}},
+            "tools[0].fileSearch.metadataFilter",
+        ),
+        ({"mcpServers": [1]}, "tools[0].mcpServers[0]"),
+        ({"mcpServers": [{"name": 1}]}, "tools[0].mcpServers[0].name"),
+        (
+            {"mcpServers": [{"streamableHttpTransport": 1}]},
+            "tools[0].mcpServers[0].streamableHttpTransport",
+        ),
+        (
+            {"mcpServers": [{"streamableHttpTransport": {"url": 1}}]},
+            "tools[0].mcpServers[0].streamableHttpTransport.url",
+        ),
+    ],
+)
+def test_what_is_malformed_of_such_a_tool_is_named(tool: dict[str, Any], param: str) -> None:
+    with pytest.raises(APIError) as refused:
+        parse(tools=[tool])
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_what_nobody_reads_of_such_a_tool_is_named() -> None:
+    transport = {"url": "https://x", "timeout": "3s", "terminateOnClose": False}
+    tools = [
+        {"googleSearch": {"searchTypes": {"imageSearch": {}}, "excludeDomains": ["a"]}},
+        {"fileSearch": {**STORE, "other": 1}, "urlContext": {"x": 1}},
+        {"mcpServers": [{"name": "a", "streamableHttpTransport": transport, "y": 1}]},
+    ]
+    settings = {path for path, name in asked(tools=tools).items() if name == "hosted_setting"}
+    assert settings == {
+        "tools.googleSearch.searchTypes",
+        "tools.fileSearch.other",
+        "tools.urlContext.x",
+        "tools.mcpServers.y",
+        "tools.mcpServers.streamableHttpTransport.timeout",
+    }
 
 
 def test_functions_in_both_ways_to_write_them() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.genai import types
 
 from llama_compat.dialects.gemini import StreamParser, searches
 from llama_compat.dialects.gemini.grounding import ShownGrounding
 from llama_compat.events import Collector
-from llama_compat.hosted.vocabulary import Citation, HostedCall, WebSource
+from llama_compat.hosted.vocabulary import Citation, FileSource, HostedCall, WebSource
 from llama_compat.types import StreamComplete, TextContent, Units, Usage
 
 SOURCES = [WebSource("https://a.example", "A"), WebSource("https://b.example", "B")]
@@ -103,6 +104,72 @@ def test_what_is_shown_is_read_as_the_same() -> None:
     text, search = read(response([{"text": "Über Öl"}], **told, finishReason="STOP"))
     assert text.citations == (Citation(5, 7, SOURCES[1], "Öl"),)
     assert (search.arguments_json, search.sources) == ('{"query":"q"}', (SOURCES[1],))
+
+
+def fetched(url: str | None, status: Any) -> HostedCall:
+    given = "{}" if url is None else f'{{"url":"{url}"}}'
+    return HostedCall("c", "web_fetch", "web_fetch", given, status=status, sources=(SOURCES[0],))
+
+
+def test_pages_that_were_read_are_named_and_whether_they_could_be() -> None:
+    shown = ShownGrounding()
+    shown.say(0, "Öl, says A.")
+    shown.add(fetched("https://a.example", "in_progress"))
+    shown.add(fetched("https://a.example", "completed"))
+    shown.add(fetched("https://none.example", "failed"))
+    shown.add(fetched(None, "failed"))
+    pages = {
+        "urlContextMetadata": {
+            "urlMetadata": [
+                {
+                    "retrievedUrl": "https://a.example",
+                    "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_SUCCESS",
+                },
+                {
+                    "retrievedUrl": "https://none.example",
+                    "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_ERROR",
+                },
+                {"retrievedUrl": "", "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_ERROR"},
+            ]
+        }
+    }
+    assert shown.rendered() == pages
+    shown.cite(0, Citation(0, 2, SOURCES[0]))
+    grounding = {
+        "webSearchQueries": [],
+        "groundingChunks": CHUNKS[:1],
+        "groundingSupports": [support(0, 3, 0, text="Öl")],
+    }
+    assert shown.rendered() == {"groundingMetadata": grounding, **pages}
+    types.Candidate.model_validate(shown.rendered())
+
+
+def test_each_piece_of_a_file_that_was_found_is_a_chunk() -> None:
+    pieces = (
+        FileSource("file-1", "a.txt", "One.", 0.5, {"by": "x", "year": 1.5, "new": True}, "vs_1"),
+        FileSource("file-1", "a.txt", "Two."),
+    )
+    call = HostedCall("c", "file_search", "file_search", status="completed", sources=pieces)
+    shown = ShownGrounding()
+    shown.say(0, "Two.")
+    shown.add(call)
+    shown.cite(0, Citation(0, 3, pieces[1]))
+    own = [
+        {"key": "by", "stringValue": "x"},
+        {"key": "year", "numericValue": 1.5},
+        {"key": "new", "stringValue": "true"},
+    ]
+    first = {"title": "a.txt", "text": "One.", "uri": "file-1", "customMetadata": own}
+    first["fileSearchStore"] = "fileSearchStores/vs_1"
+    rendered = shown.rendered()
+    assert rendered["groundingMetadata"] == {
+        "groundingChunks": [
+            {"retrievedContext": first},
+            {"retrievedContext": {"title": "a.txt", "text": "Two.", "uri": "file-1"}},
+        ],
+        "groundingSupports": [support(0, 3, 1, text="Two")],
+    }
+    types.Candidate.model_validate(rendered)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from llama_compat.events import Collector, ReplyParts
 from llama_compat.hosted.vocabulary import (
     Citation,
     CitationDelta,
+    Comparison,
     FileSearchTool,
     FileSource,
     HostedCall,
@@ -137,6 +138,14 @@ def test_a_tool_of_the_clients_keeps_its_name() -> None:
             {"type": "file_search", "file_search_store_names": ["vs_1"], "top_k": 0},
             "tools[0].top_k",
         ),
+        (
+            {
+                "type": "file_search",
+                "file_search_store_names": ["vs_1"],
+                "metadata_filter": "author:x",
+            },
+            "tools[0].metadata_filter",
+        ),
         ({"type": "mcp_server", "name": 1}, "tools[0].name"),
         ({"type": "mcp_server", "name": "d", "headers": {"a": 1}}, "tools[0].headers.a"),
         ({"type": "mcp_server", "name": "d", "allowed_tools": ["a"]}, "tools[0].allowed_tools[0]"),
@@ -179,9 +188,10 @@ def test_a_filter_is_never_passed_over() -> None:
     body = {"model": "m", "input": "Hi", "tools": [tool, {"type": "google_search"}]}
     assert INTERACTIONS.parameters(body) == {
         "tools.file_search": "hosted_tools",
-        "tools.file_search.metadata_filter": "",
         "tools.google_search": "hosted_tools",
     }
+    (asked,) = parse(tool).hosted
+    assert asked == FileSearchTool("file_search", ("vs_1",), None, Comparison("eq", "author", "x"))
     images = {"type": "google_search", "search_types": ["image_search"]}
     assert INTERACTIONS.parameters({**body, "tools": [images]}) == {
         "tools.google_search": "hosted_tools",

@@ -29,6 +29,34 @@ SERVER = {"type": "mcp_toolset", "server_label": "x", "server_url": "https://x.e
             NamedTools(frozenset({"mcp"}), (), (("x", "https://x.example"), ("y", ""))),
             True,
         ),
+        (
+            {
+                "tools": [
+                    {"url_context": {}, "fileSearch": {"file_search_store_names": ["vs_1"]}},
+                    {"file_search": {"fileSearchStoreNames": ["fileSearchStores/vs_2"]}},
+                ]
+            },
+            NamedTools(frozenset({"web_fetch", "file_search"}), ("vs_1", "vs_2")),
+            True,
+        ),
+        (
+            {
+                "tools": {
+                    "mcpServers": [
+                        {"name": "x", "streamableHttpTransport": {"url": "https://x.example"}},
+                        {"streamable_http_transport": {"url": "https://y.example"}},
+                        {"name": "z"},
+                    ]
+                }
+            },
+            NamedTools(
+                frozenset({"mcp"}),
+                (),
+                (("x", "https://x.example"), ("mcp", "https://y.example"), ("z", "")),
+            ),
+            True,
+        ),
+        ({"tools": [{"urlContext": None, "mcpServers": []}]}, NamedTools(), False),
         ({"tools": "mcp", "mcp_servers": "x"}, NamedTools(frozenset({"mcp"})), True),
     ],
 )

@@ -103,7 +103,13 @@ def test_all_bodies_together_have_a_limit() -> None:
         second.grow_to(4 * SMALL_BYTES)
         with pytest.raises(APIError, match="max_bodies_bytes") as caught:
             second.grow_to(4 * SMALL_BYTES + 1)
-        assert (caught.value.status, caught.value.headers) == (503, {"retry-after": "1", "retry-after-ms": "1000"})
+        assert (caught.value.status, caught.value.headers) == (
+            503,
+            {
+                "retry-after": "1",
+                "retry-after-ms": "1000",
+            },
+        )
         with bodies.one() as small:
             small.grow_to(SMALL_BYTES)
         assert bodies.held == 10 * SMALL_BYTES

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.base import Operation
+from llama_compat.dialects.gemini.operations import GENERATE
 from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ServerSettings
@@ -183,17 +184,34 @@ async def test_nor_in_a_call_that_is_given_none_of_ours(tools: bytes) -> None:
         (b'{"type": "mcp_server", "url": "https://d.example"}', "mcp", True),
         (b'{"type": "mcp_server", "name": "docs"}', "mcp", False),
         (b'{"type": "mcp_server", "name": "docs", "url": "%b"}' % DOCS.encode(), "mcp", False),
+        (b'{"googleSearch": {}}', "web_search", True),
+        (b'{"url_context": {}}', "web_fetch", True),
+        (b'{"fileSearch": {"fileSearchStoreNames": ["a"]}}', "file_search", True),
+        (
+            b'{"mcpServers": [{"name": "d", "streamableHttpTransport":'
+            b' {"url": "https://d.example"}}]}',
+            "mcp",
+            True,
+        ),
+        (b'{"mcpServers": [{"name": "docs"}]}', "mcp", False),
+        (
+            b'{"mcp_servers": [{"name": "docs", "streamable_http_transport": {"url": "%b"}}]}'
+            % DOCS.encode(),
+            "mcp",
+            False,
+        ),
     ],
 )
 @pytest.mark.parametrize("googles", [True, False], ids=["at Google", "elsewhere"])
-async def test_what_interactions_ask_for_is_googles_where_that_has_it(
+async def test_what_googles_apis_ask_for_is_googles_where_that_has_it(
     tool: bytes, kind: str, relayed: bool, googles: bool
 ) -> None:
+    operation = INTERACTIONS if b'"type"' in tool else GENERATE
     registered = provider_type("remote::gemini-native")
     own = {} if googles else {"base_url": "http://localhost:1"}
     settings: Any = registered.config.validate({"api_key": "k", **own})
     provider = registered.make("p", settings, [])
-    call = await equipped(b'"tools": [%b]' % tool, INTERACTIONS)
+    call = await equipped(b'"tools": [%b]' % tool, operation)
     is_known = kind in toolbox_of(call).known
     assert toolbox_of(call).kinds == ({kind} if is_known else set())
     expected = relayed if googles else not is_known
@@ -202,5 +220,20 @@ async def test_what_interactions_ask_for_is_googles_where_that_has_it(
     for allowed in ((), ("mcp.docs.*",)) if relayed else ():
         key = Principal("k", tools=allowed)
         with pytest.raises(APIError) as refused:
-            await equipped(b'"tools": [%b]' % tool, INTERACTIONS, key)
+            await equipped(b'"tools": [%b]' % tool, operation, key)
         assert refused.value.code == "tool_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("tool", "relayed"),
+    [
+        (b'{"googleSearch": {}, "urlContext": {}}', True),
+        (b'{"mcpServers": [{"streamableHttpTransport": {"url": "https://d.example"}}]}', False),
+    ],
+)
+async def test_vertex_connects_to_no_servers(tool: bytes, relayed: bool) -> None:
+    registered = provider_type("remote::vertex")
+    settings: Any = registered.config.validate({"project": "mine"})
+    provider = registered.make("p", settings, [])
+    call = await equipped(b'"tools": [%b]' % tool, GENERATE)
+    assert relays(provider, call, Target("gemini-3-flash")) is relayed

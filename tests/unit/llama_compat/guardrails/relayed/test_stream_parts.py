@@ -340,3 +340,35 @@ def test_the_escapes_of_what_is_nested_too_deeply_are_read() -> None:
     guard = guard_of(mode="redact")
     assert relayed(WIRES["chat"], [event], guard) == b""
     assert guard.verdicts == {("pii", "redact"): 1}
+
+
+def test_a_value_cut_over_segments_of_a_transcription_is_found() -> None:
+    """They repeat what the deltas say, among which they come: neither ends the other."""
+
+    def delta(text: str) -> dict[str, Any]:
+        return {"type": "transcript.text.delta", "delta": text}
+
+    def segment(number: int, text: str) -> dict[str, Any]:
+        return {"type": "transcript.text.segment", "id": f"s{number}", "start": 1.5, "text": text}
+
+    events = [
+        delta("It is "),
+        delta(CARD[:9]),
+        segment(0, f"It is {CARD[:9]}"),
+        delta(CARD[9:]),
+        segment(1, CARD[9:14]),
+        delta(". Bye."),
+        segment(2, f"{CARD[14:]}. Bye."),
+        {"type": "transcript.text.done", "text": f"It is {CARD}. Bye."},
+    ]
+    guard = guard_of(mode="redact")
+    stream = GuardedStream(guard, None, {})
+    raw = [b"data: %b\n\n" % json.dumps(each).encode() for each in events]
+    lines = (b"".join(map(stream.push, raw)) + stream.finish()).decode().splitlines()
+    shown = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert [each["type"] for each in shown] == [each["type"] for each in events]
+    assert "".join(each.get("delta", "") for each in shown) == "It is <CARD_1>. Bye."
+    segments = [each for each in shown if each["type"].endswith("segment")]
+    assert [each["text"] for each in segments] == ["It is <CARD_1>", "", ". Bye."]
+    assert shown[-1]["text"] == "It is <CARD_1>. Bye."
+    assert guard.verdicts == {("pii", "redact"): 2}

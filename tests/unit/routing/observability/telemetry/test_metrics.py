@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.distribution import Distribution, ModelSettings, ProviderSettings
+from llama_compat.hosted.parts import ReplyPart
 from routing.observability.observers import Batch
+from routing.observability.records.trail import MOST_STEPS
 from routing.observability.telemetry import metrics as metrics_module
 from routing.observability.telemetry import semconv
 from routing.observability.telemetry.meter import Meter
@@ -49,10 +51,12 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
-def counted(*records: Any, attempts: tuple[Attempt, ...] = ()) -> Metrics:
+def counted(
+    *records: Any, attempts: tuple[Attempt, ...] = (), parts: Sequence[ReplyPart] = ()
+) -> Metrics:
     metrics = Metrics(shared=False)
     for each in records:
-        metrics.ended(Batch("chat", [each], [attempts], [None]), "openai")
+        metrics.ended(Batch("chat", [each], [attempts], [None], [parts], [102.0]), "openai")
     return metrics
 
 
@@ -158,26 +162,30 @@ def test_attempts() -> None:
     assert value(metrics, "llama_compat_cooldowns_total") is None
 
 
-TRAIL = json.dumps(
-    [
-        {"target": "", "why": "turn", "outcome": "answered", "begun": 0.1, "ended": 0.5,
-         "input_tokens": 7, "output_tokens": 3},
-        {"target": "their_name", "why": "tool", "outcome": "answered", "begun": 0.5, "ended": 0.75,
-         "tool": "mcp"},
-        {"target": "their_name", "why": "tool", "outcome": "failed", "begun": 0.75, "ended": 1.75,
-         "tool": "mcp", "error": "unavailable"},
-    ]
-)  # fmt: skip
-"""What is kept of a reply in which the server ran a tool twice."""
+PARTS_RUN = [
+    ReplyPart("turn", begun=100.1, ended=100.5),
+    ReplyPart("tool", "their_name", "mcp", begun=100.5, ended=100.75),
+    ReplyPart("tool", "their_name", "mcp", begun=100.75, ended=101.75, error="unavailable"),
+    ReplyPart("tool", "their_name", "mcp", begun=101.5),
+]
+"""What a reply is made of in which the server ran a tool three times, the last until the end."""
 
 
 def test_tools_that_the_server_ran_by_their_kind() -> None:
-    metrics = counted(record(route="m", trail=TRAIL), record(route="m", trail=TRAIL))
+    metrics = counted(record(route="m"), record(route="m"), parts=PARTS_RUN)
     name = "llama_compat_tool_calls_total"
     assert value(metrics, name, model="m", tool="mcp", outcome="answered") == 2
     assert value(metrics, name, model="m", tool="mcp", outcome="failed") == 2
-    assert value(metrics, "llama_compat_tool_seconds_sum", tool="mcp") == 2.5
+    assert value(metrics, name, model="m", tool="mcp", outcome="cancelled") == 2
+    assert value(metrics, "llama_compat_tool_seconds_sum", tool="mcp") == 3.5
     assert value(counted(record()), "llama_compat_tool_seconds_sum") is None
+
+
+def test_all_of_them_are_counted_and_not_those_alone_that_a_record_keeps() -> None:
+    parts = [*PARTS_RUN[1:2]] * (3 * MOST_STEPS)
+    metrics = counted(record(route="m"), parts=parts)
+    name = "llama_compat_tool_calls_total"
+    assert value(metrics, name, model="m", tool="mcp", outcome="answered") == 3 * MOST_STEPS
 
 
 def test_searches_of_vendors() -> None:
