@@ -46,6 +46,9 @@ _LATE = (
 )
 """What every server imports only as it starts."""
 
+RUN = "PYTEST_XDIST_TESTRUNUID"
+"""The variable that is the same in all processes of one run of tests."""
+
 RUN_SECONDS = 60
 """How long a command may take that is run to its end."""
 
@@ -192,15 +195,26 @@ def run(
         return output.read()
 
 
+def kept_for_others(parent: str, imported: tuple[str, ...] = ()) -> dict[str, str]:
+    """Have the process of `parent` that forks stay for as long as this one; what programs have to
+    have in their environments that ask it too."""
+    _parent(parent, imported)
+    return {RUN: run_of_tests()}
+
+
+def run_of_tests() -> str:
+    """What all processes of one run of tests have in common."""
+    return os.environ.get(RUN, str(os.getpid()))
+
+
 @cache
 def _parent(module: str, imported: tuple[str, ...]) -> socket.socket:
     """The way to a process that forks, which starts with the first who asks for one.
 
     All processes that run tests of one run have one and the same: what it imports takes seconds.
     """
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     kind = zlib.crc32("\0".join([sys.executable, module, *imported]).encode())
-    address = f"\0llama-compat-{run}-{kind}"
+    address = f"\0llama-compat-{run_of_tests()}-{kind}"
     started = False
     while True:
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
