@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 TORCH = (
     "torch",
@@ -195,9 +195,26 @@ def run(
         return output.read()
 
 
-def kept_for_others(parent: str, imported: tuple[str, ...] = ()) -> dict[str, str]:
+def be_forked(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    imported: tuple[str, ...] = (),
+    parent: str = __name__,
+) -> NoReturn:
+    """Be a process that lasts as long as a fork of `parent`, which has its files, for whoever has
+    to start one; the arguments are those of `Forked`."""
+    fork = Forked(command, env=env, output=1, errors=2, input=0, imported=imported, parent=parent)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: fork.send_signal(number))
+    os.close(0)
+    os.close(1)  # or who reads what the fork says would not see its end
+    sys.exit(fork.wait())
+
+
+def kept_for_others(parent: str = __name__, imported: tuple[str, ...] = ()) -> dict[str, str]:
     """Have the process of `parent` that forks stay for as long as this one; what programs have to
-    have in their environments that ask it too."""
+    have in their environments that ask it too, by `be_forked`."""
     _parent(parent, imported)
     return {RUN: run_of_tests()}
 

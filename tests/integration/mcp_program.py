@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.forked import Forked, become_what_is_asked_for, kept_for_others
+from tests.forked import be_forked, become_what_is_asked_for, kept_for_others
 
 MODULE = "tests.integration.mcp_program"
 
@@ -30,11 +30,7 @@ def environment() -> dict[str, str]:
 
 def ask() -> None:
     """Be the program for as long as the fork lasts."""
-    env = {**os.environ, STARTED: str(os.getpid())}
-    server = Forked(sys.argv, env=env, output=1, errors=2, input=0, parent=MODULE)
-    os.close(0)
-    os.close(1)  # or who reads what the fork says would not see its end
-    os._exit(server.wait())
+    be_forked(sys.argv, {**os.environ, STARTED: str(os.getpid())}, parent=MODULE)
 
 
 def main() -> None:

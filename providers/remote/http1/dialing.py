@@ -150,7 +150,9 @@ class Dialer:
         Raises:
             TLSError: the handshake failed.
         """
-        tls = self._tls or await asyncio.to_thread(default_tls_context)
+        tls = self._tls
+        if tls is None:
+            tls = await asyncio.to_thread(default_tls_context)
         try:
             inner = await asyncio.get_running_loop().start_tls(
                 transport,
