@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 TORCH = (
     "torch",
@@ -45,6 +45,9 @@ _LATE = (
     "uvicorn.loops.uvloop",
 )
 """What every server imports only as it starts."""
+
+RUN = "PYTEST_XDIST_TESTRUNUID"
+"""The variable that is the same in all processes of one run of tests."""
 
 RUN_SECONDS = 60
 """How long a command may take that is run to its end."""
@@ -192,15 +195,43 @@ def run(
         return output.read()
 
 
+def be_forked(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    imported: tuple[str, ...] = (),
+    parent: str = __name__,
+) -> NoReturn:
+    """Be a process that lasts as long as a fork of `parent`, which has its files, for whoever has
+    to start one; the arguments are those of `Forked`."""
+    fork = Forked(command, env=env, output=1, errors=2, input=0, imported=imported, parent=parent)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: fork.send_signal(number))
+    os.close(0)
+    os.close(1)  # or who reads what the fork says would not see its end
+    sys.exit(fork.wait())
+
+
+def kept_for_others(parent: str = __name__, imported: tuple[str, ...] = ()) -> dict[str, str]:
+    """Have the process of `parent` that forks stay for as long as this one; what programs have to
+    have in their environments that ask it too, by `be_forked`."""
+    _parent(parent, imported)
+    return {RUN: run_of_tests()}
+
+
+def run_of_tests() -> str:
+    """What all processes of one run of tests have in common."""
+    return os.environ.get(RUN, str(os.getpid()))
+
+
 @cache
 def _parent(module: str, imported: tuple[str, ...]) -> socket.socket:
     """The way to a process that forks, which starts with the first who asks for one.
 
     All processes that run tests of one run have one and the same: what it imports takes seconds.
     """
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     kind = zlib.crc32("\0".join([sys.executable, module, *imported]).encode())
-    address = f"\0llama-compat-{run}-{kind}"
+    address = f"\0llama-compat-{run_of_tests()}-{kind}"
     started = False
     while True:
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -12,13 +12,12 @@ import importlib
 import json
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.forked import TORCH, Forked, become_what_is_asked_for
+from tests.forked import RUN, TORCH, be_forked, become_what_is_asked_for
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,16 +61,9 @@ def note_failures_here(config: pytest.Config) -> None:
 def ask() -> None:
     """Be what xdist takes for its worker: a process that lasts as long as the fork does."""
     # All who ask for one run of tests were started by the same process.
-    os.environ["PYTEST_XDIST_TESTRUNUID"] = str(os.getppid())
+    os.environ[RUN] = str(os.getppid())
     arguments = tuple(json.loads(os.environ.pop(ARGUMENTS)))
-    worker = Forked(
-        sys.argv, env=os.environ, output=1, errors=2, input=0, imported=arguments, parent=__name__
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: worker.send_signal(number))
-    os.close(0)
-    os.close(1)  # or who reads what the fork says would not see its end
-    sys.exit(worker.wait())
+    be_forked(sys.argv, os.environ, imported=arguments, parent=__name__)
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
-"""An MCP server of the official SDK, as a process: `python -m tests.integration.mcp_server`.
-
-With a port it listens there, at `/mcp`; without, it talks over its standard input and output. What
-it prints to the error output is a secret that no log may have.
+"""MCP servers of the official SDK: `python -m tests.integration.mcp_server PORT` listens there, at
+`/mcp`; `tests.integration.mcp_program` talks over its standard input and output.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.types import (
@@ -24,7 +23,9 @@ from mcp.types import (
     ResourceLink,
     ToolAnnotations,
 )
+from pydantic import Field
 
+from tests.integration.mcp_program import STARTED
 from tests.integration.server_process import free_port
 
 server = MCPServer("tests")
@@ -42,8 +43,8 @@ def add(a: int, b: int) -> str:
 
 @server.tool(name="who am i")
 def who_am_i() -> str:
-    """The process."""
-    return f"pid {os.getpid()}"
+    """The process that was started."""
+    return f"pid {os.environ.get(STARTED, os.getpid())}"
 
 
 @server.tool()
@@ -97,6 +98,20 @@ def grow() -> str:
     return "grown"
 
 
+odd = MCPServer("odd")
+"""Another, one of whose tools has an argument with a name that Anthropic refuses."""
+
+
+@odd.tool()
+def find(since: Annotated[int, Field(alias="From<")]) -> str:
+    return f"Since {since}."
+
+
+@odd.tool()
+def plain(a: int) -> str:
+    return str(a)
+
+
 @contextmanager
 def over_http() -> Iterator[str]:
     """One that runs, and is reached at this URL."""
@@ -120,8 +135,4 @@ def over_http() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("a-secret-of-the-server", file=sys.stderr, flush=True)
-    if len(sys.argv) > 1:
-        server.run("streamable-http", port=int(sys.argv[1]))
-    else:
-        server.run("stdio")
+    server.run("streamable-http", port=int(sys.argv[1]))

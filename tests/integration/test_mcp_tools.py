@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,30 +17,13 @@ from google import genai
 from google.genai import types as google
 
 from tests.clients.scripted_models import USAGE, Asked, Said, ScriptedModels
-from tests.integration import wire
+from tests.integration import mcp_program, wire
+from tests.integration.mcp_program import PROGRAM
 from tests.integration.server_process import ServerProcess, running, write_template
 
 pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "tests.integration.mcp_server"]
 KEYS = {"all": "sk-of-all-tools", "adder": "sk-of-the-adder", "none": "sk-of-nothing"}
-
-
-ODD = """
-from typing import Annotated
-from pydantic import Field
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("odd")
-@server.tool()
-def find(since: Annotated[int, Field(alias="From<")]) -> str:
-    return f"Since {since}."
-@server.tool()
-def plain(a: int) -> str:
-    return str(a)
-server.run("stdio")
-"""
-"""A server one of whose tools has an argument with a name that Anthropic refuses."""
 
 
 def model(asked: Asked) -> Said:
@@ -75,12 +57,13 @@ def http_server() -> Iterator[str]:
 def server(
     vendor: ScriptedModels, http_server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
+    environment = mcp_program.environment()
     servers = [
-        {"label": "tests", "command": PROGRAM, "env": {"PYTHONPATH": str(ROOT)}},
+        {"label": "tests", "command": PROGRAM, "env": environment},
         {"label": "web", "url": http_server},
         {"label": "asking", "url": http_server, "require_approval": ["add"]},
         {"label": "gone", "url": "http://127.0.0.1:9/mcp"},
-        {"label": "odd", "command": [sys.executable, "-c", ODD]},
+        {"label": "odd", "command": [*PROGRAM, "odd"], "env": environment},
     ]
     template = write_template(
         tmp_path_factory.mktemp("server") / "tools.yaml",
@@ -556,7 +539,7 @@ def programs(server: ServerProcess) -> list[Path]:
     for each in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             parent = int(each.joinpath("stat").read_text().rpartition(") ")[2].split()[1])
-            is_program = b"tests.integration.mcp_server" in each.joinpath("cmdline").read_bytes()
+            is_program = mcp_program.MODULE.encode() in each.joinpath("cmdline").read_bytes()
             if parent == server.process.pid and is_program:
                 found.append(each)
     return found

@@ -29,7 +29,8 @@ class MediaThread:
 
     def __init__(self, encode: Encode) -> None:
         self.waiting = 0
-        self._encode = encode
+        # Gone once this is stopped, or it and the engine whose method it is would keep each other.
+        self._encode: Encode | None = encode
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="media")
         self._stopped = False
 
@@ -56,9 +57,10 @@ class MediaThread:
         """Break off what waits with an error, once the medium that is encoded is done."""
         self._stopped = True
         self._thread.shutdown()
+        self._encode = None
 
     def _encode_next(self, medium: PlacedMedium) -> PlacedMedium:
-        if self._stopped:
+        if self._stopped or self._encode is None:
             raise shutting_down()
         return self._encode(medium)
 

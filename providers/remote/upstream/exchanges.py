@@ -416,9 +416,12 @@ def _merged(*headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for each in headers for name, value in each.items()}
 
 
-def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext:
+def _tls_context(provider: str, config: RemoteConfig) -> ssl.SSLContext | None:
     if config.ca_file is None:
-        return http1.default_tls_context()
+        # To read the system's certificates takes a twentieth of a second: who may never need them
+        # gets them when he does.
+        is_plain = config.proxy is None and config.base_url.startswith("http:")
+        return None if is_plain else http1.default_tls_context()
     context = http1.new_tls_context()
     try:
         context.load_verify_locations(config.ca_file)

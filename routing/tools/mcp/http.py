@@ -4,6 +4,7 @@ a request names, from the public internet alone."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -17,10 +18,13 @@ class PublicTransport(httpx2.AsyncBaseTransport):
 
     A name is looked up here, and the address that was checked is the one that is connected to: a
     name that means another address a moment later changes nothing.
+
+    Args:
+        tls: for https.
     """
 
-    def __init__(self) -> None:
-        self._inner = httpx2.AsyncHTTPTransport()
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=tls)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request.

@@ -6,7 +6,9 @@ session is ever another's, and what a server has is asked anew each time.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -19,6 +21,7 @@ from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_too
 from llama_compat.exchange import Principal
 from llama_compat.hosted.settings import MCPServerSettings, MCPSettings
 from llama_compat.hosted.vocabulary import MCPTool
+from providers.remote.http1 import default_tls_context
 from routing.tools.mcp.answers import MAX_BYTES
 from routing.tools.mcp.http import BoundedTransport, PublicTransport
 from routing.tools.mcp.session import MCPSession
@@ -121,10 +124,12 @@ class MCPServer:
         if self._process is not None:
             transport: Any = self._process.streams()
         else:
+            # One for all: to make one for each reply would hold the loop up for 50 ms.
+            tls = await asyncio.to_thread(default_tls_context)
             http = httpx2.AsyncClient(
                 headers=self._headers(),
                 timeout=httpx2.Timeout(self._seconds),
-                transport=self._transport(),
+                transport=self._transport(tls),
                 trust_env=False,
             )
             await running.enter_async_context(http)
@@ -134,9 +139,9 @@ class MCPServer:
             Client(transport, read_timeout_seconds=self._seconds, cache=None)
         )
 
-    def _transport(self) -> httpx2.AsyncBaseTransport:
+    def _transport(self, tls: ssl.SSLContext) -> httpx2.AsyncBaseTransport:
         guarded = self._own is None and not self._settings.allow_private_addresses
-        transport = PublicTransport() if guarded else httpx2.AsyncHTTPTransport()
+        transport = PublicTransport(tls) if guarded else httpx2.AsyncHTTPTransport(verify=tls)
         return BoundedTransport(transport)
 
     def _headers(self) -> dict[str, str]:

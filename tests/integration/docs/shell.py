@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from tests.documents import Snippet, variables, whole_template
+from tests.forked import kept_for_others
 from tests.integration.server_process import ServerProcess, write_template
 
 _RUN = re.compile(r"llama-compat run (\S+)(.*)")
@@ -40,6 +41,9 @@ SUFFIXES = {
 
 SECONDS = 120
 """More than any command here takes."""
+
+_BIN = Path(__file__).parent / "bin"
+"""Has the command as a fork, which imports nothing each time."""
 
 LATE = ("llama-compat usage", "llama-compat export", "curl -s http://localhost:8321/metrics")
 """What shows requests a moment after they have ended, and is asked again until it does."""
@@ -66,15 +70,18 @@ class Shell:
         self._server: ServerProcess | None = None
         self._vendor: ServerProcess | None = None
         self._models = sorted(_remote_models(each for each in snippets if each.is_template))
+        path = [str(Path(sys.executable).parent), os.environ["PATH"]]
         self._env = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(path),
             "COLUMNS": "100",
             "XDG_DATA_HOME": str(folder),
         }
         for snippet in snippets:
             if snippet.is_template:
                 self._env |= variables(snippet.text)
+        if sys.platform == "linux":
+            self._env |= kept_for_others() | {"PATH": os.pathsep.join([str(_BIN), *path])}
         self._bash = subprocess.Popen(
             ["bash"],
             stdin=subprocess.PIPE,

@@ -162,6 +162,7 @@ class TorchScheduler:
         """Let go of everything, and of what the cache was to hold of it; what there was."""
         left = list(self._places)
         self.drop(set(left))
+        self._noted = []
         self._blocks.unregister(range(self._blocks.total))
         return left
 

@@ -1,4 +1,5 @@
-"""Triton kernels run in Triton's interpreter, on the CPU, and compiled where there is a GPU.
+"""What renders templates for all models, and where Triton's kernels run: in Triton's interpreter,
+on the CPU, and compiled where there is a GPU.
 
 The interpreter has to be chosen before Triton is imported, as some versions of transformers do, and
 it is the process's: where there is a GPU the kernels are compiled, and the tests in the interpreter
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_renderer_that_stays() -> Iterator[None]:
+    """The processes that render chat templates stay while there is a renderer: without this one
+    another would start with each model that a test opens, at a quarter of a second of CPU."""
+    from providers.local.prompts.templates.renderer import TemplateRenderer
+
+    renderer = TemplateRenderer()
+    yield
+    renderer.close()
 
 
 @pytest.fixture(

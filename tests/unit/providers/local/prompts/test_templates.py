@@ -135,6 +135,12 @@ def a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are none but the test's own; others may have left some."""
+    monkeypatch.setattr(renderer_module, "_idle", renderer_module._Idle())
+
+
+@pytest.fixture
 def renderer() -> Any:
     one = TemplateRenderer()
     yield one
@@ -168,7 +174,7 @@ def test_what_has_no_end_is_broken_off(renderer: TemplateRenderer, template: str
 
 
 def test_its_process_knows_nothing_of_ours(
-    renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
+    own_processes: None, renderer: TemplateRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-vendor")
     with pytest.raises(TemplateBrokenOff):  # and another is started
@@ -195,7 +201,9 @@ def test_what_a_template_complains_about(renderer: TemplateRenderer) -> None:
         renderer.render("{{ ''.__class__.__mro__ }}", {})
 
 
-def test_a_process_that_is_gone_is_replaced(renderer: TemplateRenderer) -> None:
+def test_a_process_that_is_gone_is_replaced(
+    own_processes: None, renderer: TemplateRenderer
+) -> None:
     renderer.render("", {})
     for process in renderer_module._idle._processes:
         process.kill()
