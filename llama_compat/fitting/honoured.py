@@ -103,16 +103,11 @@ def honoured(
         APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
     """
     operation, body = call.operation, decoded(call)
-    asked, mode = operation.parameters(body), _mode(provider)
-    usual = operation.usual(body)
+    asked, usual, mode = operation.parameters(body), operation.usual(body), _mode(provider)
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
     fitted = Fitted()
-    # A client that has tools of its own goes on with these, and one that shows where a reply has
-    # something from shows a reply that does not say so.
-    wishes = WISHES | {HOSTED_SETTING, CITED_DOCUMENTS}
-    if "tools" in asked.values():
-        wishes |= {HOSTED_TOOLS, TOOL_GRAMMAR}
+    wishes = _wishes(asked)
     if fit is not None:
         fitted = fit_members(fit, body, asked, lenient=mode == "adapt", effort=operation.effort)
         if gone := {*fitted.adapted, *fitted.dropped}:
@@ -158,6 +153,14 @@ def honoured(
             translation, request = parsed()
     fitted.changes |= _by_vendor(provider, request, fitted, fit)
     return translation, fitted
+
+
+def _wishes(asked: Mapping[str, str]) -> Set[str]:
+    """What may be left out of a request that asks for all of `asked`, by name."""
+    # One that shows where a reply has something from shows a reply that does not say so.
+    wishes = WISHES | {HOSTED_SETTING, CITED_DOCUMENTS}
+    # A client that has tools of its own goes on with these.
+    return wishes | {HOSTED_TOOLS, TOOL_GRAMMAR} if "tools" in asked.values() else wishes
 
 
 def _not_taken(

@@ -142,13 +142,9 @@ def load(
     # Where they are apart, each has its own part.
     parts = extent.sequences if config.deterministic else 1
     length = min(extent.length, context.size // parts)
+    step = extent.step_tokens if config.deterministic else None
     slots = Slots(
-        context,
-        extent.sequences,
-        extent.held,
-        length,
-        reuse=config.prefix_cache,
-        step=extent.step_tokens if config.deterministic else None,
+        context, extent.sequences, extent.held, length, reuse=config.prefix_cache, step=step
     )
     local = LocalModel(
         name=name,

@@ -146,22 +146,10 @@ class AdapterReader:
         down: torch.Tensor,
         up: torch.Tensor,
     ) -> list[LowRank]:
-        if isinstance(layer.mlp, Experts) and module.startswith("mlp."):
-            raise ValueError(
-                f"it adapts experts (layers.{number}.{module}), which is not supported"
-            )
-        if layer.latent is not None and module.startswith("self_attn."):
-            raise ValueError(
-                f"it adapts keys and values of low rank (layers.{number}.{module}), which is not"
-                " supported"
-            )
+        what = _not_adapted(config, layer, module)
+        if what is not None:
+            raise ValueError(f"it adapts {what} (layers.{number}.{module}), which is not supported")
         decoder = self.decoder
-        are_one = getattr(config, "attention_k_eq_v", False) and layer.window is None
-        if are_one and module == "self_attn.k_proj":
-            raise ValueError(
-                f"it adapts keys that are values too (layers.{number}.{module}), which is not"
-                " supported"
-            )
         own = decoder.heads_of(layer)
         hidden, heads = decoder.embedding.shape[1], own.queries * own.size
         keys = own.keys * own.size if layer.looks_at is None else 0
@@ -206,6 +194,16 @@ class AdapterReader:
     def _product(self, weight: torch.Tensor) -> linear.Linear:
         like = self.decoder.embedding
         return linear.in_pairs(weight.to(like.device, like.dtype).contiguous(), None)
+
+
+def _not_adapted(config: Any, layer: Layer, module: str) -> str | None:
+    """What a layer has in the place of `module` that takes no adapters; None where it does."""
+    if isinstance(layer.mlp, Experts) and module.startswith("mlp."):
+        return "experts"
+    if layer.latent is not None and module.startswith("self_attn."):
+        return "keys and values of low rank"
+    are_one = getattr(config, "attention_k_eq_v", False) and layer.window is None
+    return "keys that are values too" if are_one and module == "self_attn.k_proj" else None
 
 
 def unsupported(settings: Mapping[str, Any]) -> str | None:

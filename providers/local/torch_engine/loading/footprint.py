@@ -113,44 +113,55 @@ def footprint(
         return Footprint({place: read}, read)
     # In main memory they are where they would wait already, and what takes media can't wait.
     parks = 0 if place == "cpu" or multimodal_class(architecture) is not None else read
-    stays = read
-    loading = read
+    loading = stays = read
     if why_not(architecture) is None:
         quantization = chosen_quantization(name, folder, config, device, dtype)
         stays = weight_bytes(counts, dtype, quantization)
-        if quantization in PACKED:
-            from providers.local.torch_engine.loading import weight_cache  # for x86 alone
-
-            kept = weight_cache.file_in(folder, quantization)
-            if kept.is_file():
-                loading = kept.stat().st_size
+        loading = _kept_bytes(folder, quantization) or read
     head = NO_HEAD
     if isinstance(config.speculation, EagleConfig):
         head = _head(config, config.speculation, device, dtype)
         loading, stays, parks = loading + head.loading, stays + head.stays, 0
     if isinstance(config.speculation, MTPConfig):
-        from providers.local.torch_engine.heads.mtp_checkpoint import layer_config, layers_in
-
         # Its weights are among the model's.
-        layers = len(layers_in(stored_tensors(folder), architecture))
-        token = layers * _token_bytes(layer_config(architecture), config, dtype)
-        head = head._replace(token=token)
+        head = head._replace(token=_mtp_token_bytes(folder, architecture, config, dtype))
         parks = 0
     cache = cache_bytes(architecture, config, dtype, context_length, stays, head.token)
     beside = 0 if place == "cpu" else CUDA_BYTES
     if isinstance(config.speculation, DraftConfig):
-        known = [getattr(architecture.get_text_config(), "max_position_embeddings", None)]
-        longest = min(each for each in (*known, context_length, MOST) if each is not None)
-        draft = _draft(config, config.speculation, longest)
+        own_length = getattr(architecture.get_text_config(), "max_position_embeddings", None)
+        draft = _draft(config, config.speculation, own_length, context_length)
         # It stays with its model, and leaves with it.
         loading, stays, parks = loading + draft, stays + draft, 0
     return Footprint({place: max(loading, stays) + cache + beside}, stays, cache, parks)
 
 
-def _draft(config: TorchConfig, settings: DraftConfig, longest: int) -> int:
-    """What a draft takes: its weights, and its cache."""
+def _kept_bytes(folder: Path, quantization: str) -> int:
+    """What is read of a model whose weights were kept as they are computed with; 0 of others."""
+    if quantization not in PACKED:
+        return 0
+    from providers.local.torch_engine.loading import weight_cache  # for x86 alone
+
+    kept = weight_cache.file_in(folder, quantization)
+    return kept.stat().st_size if kept.is_file() else 0
+
+
+def _mtp_token_bytes(
+    folder: Path, architecture: Any, config: TorchConfig, dtype: torch.dtype
+) -> int:
+    """What the head that a model was published with keeps of a token."""
+    from providers.local.torch_engine.heads.mtp_checkpoint import layer_config, layers_in
+
+    layers = len(layers_in(stored_tensors(folder), architecture))
+    return layers * _token_bytes(layer_config(architecture), config, dtype)
+
+
+def _draft(config: TorchConfig, settings: DraftConfig, *lengths: int | None) -> int:
+    """What a draft takes: its weights, and its cache, for sequences as long as the shortest of
+    `lengths` that is known."""
     from providers.local.torch_engine.drafts import draft_config
 
+    longest = min(each for each in (*lengths, MOST) if each is not None)
     folder = model_store.resolve(settings.draft)
     own = draft_config(config, settings)
     found = footprint(settings.draft, folder, own, longest, generates=True)

@@ -94,36 +94,43 @@ def paged(
     state_bytes = 0 if states is None else states.nbytes
     allowed -= state_bytes
     needed = -(-context_length // BLOCK_SIZE) * limits.sequences
-    total = min(needed, int(allowed / block_bytes))
-    if total < 1:
-        raise ProviderStartError(
-            f"The KV cache of the model '{name}' gets {int(allowed)} bytes, less than the"
-            f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
-        )
+    total = min(needed, _affordable_blocks(name, allowed, block_bytes))
     # No sequence is longer than the cache, whatever the config says.
     positions = min(context_length, total * BLOCK_SIZE)
     long_rope = decoder.reach(positions)
     cache = KVCache(shape, total, BLOCK_SIZE, device)
-    ahead = None
-    if heads:
-        for head in heads:
-            head.inner.reach(positions)
-        ahead = HeadRunner(heads, total, BLOCK_SIZE, beside)
+    for head in heads:
+        head.inner.reach(positions)
+    ahead = HeadRunner(heads, total, BLOCK_SIZE, beside) if heads else None
     chosen = choose_kernels(name, config.kernels, decoder, cached=shape.dtype)
     if chosen == "triton":
         runner = _in_triton(name, decoder, cache, positions, limits, config, states)
     else:
         runner = _with_torch(decoder, cache, config, states, ahead, chosen)
-    blocks = BlockManager(total, BLOCK_SIZE)
     return Execution(
         runner=runner,
-        blocks=blocks,
+        blocks=BlockManager(total, BLOCK_SIZE),
         kernels=chosen,
         long_rope=long_rope,
         states=slots,
         cache_bytes=total * block_bytes + state_bytes,
         head=ahead,
     )
+
+
+def _affordable_blocks(name: str, allowed: float, block_bytes: int) -> int:
+    """How many blocks there are in `allowed` bytes.
+
+    Raises:
+        ProviderStartError: not one.
+    """
+    blocks = int(allowed / block_bytes)
+    if blocks < 1:
+        raise ProviderStartError(
+            f"The KV cache of the model '{name}' gets {int(allowed)} bytes, less than the"
+            f" {block_bytes} of one block: set a larger 'kv_cache' in the template."
+        )
+    return blocks
 
 
 def _in_triton(

@@ -26,8 +26,9 @@ from llama_compat.dialects.replies import (
     pushed,
     reasoning_deltas,
     text_deltas,
+    with_logprobs,
 )
-from llama_compat.events import collected
+from llama_compat.events import ReplyParts, collected
 from llama_compat.types import (
     MessagePart,
     ReasoningContent,
@@ -36,6 +37,9 @@ from llama_compat.types import (
     StreamEvent,
     StreamProgress,
     TextContent,
+    TextDelta,
+    TokenLogProb,
+    TokenLogProbs,
     ToolCall,
     ToolCallDelta,
     ToolCallParseStatus,
@@ -157,3 +161,28 @@ def test_every_dialect_tells_what_is_none_of_its_events_and_where_its_stream_bro
         parser.push(malformed)
     with pytest.raises(ValueError, match=f"^the stream broke off before its {end}$"):
         list(parser.finish())
+
+
+@pytest.mark.parametrize(
+    ("reason", "called", "told"),
+    [
+        (StopReason.end_of_turn, True, StopReason.end_of_message),
+        (StopReason.end_of_turn, False, StopReason.end_of_turn),
+        (StopReason.end_of_message, False, StopReason.end_of_message),
+        (StopReason.out_of_tokens, True, StopReason.out_of_tokens),
+        (StopReason.content_filter, True, StopReason.content_filter),
+    ],
+)
+def test_a_reply_that_called_tools_and_ended_its_turn_waits_for_them(
+    reason: StopReason, called: bool, told: StopReason
+) -> None:
+    assert reason.with_calls(called) is told
+
+
+def test_the_first_of_a_piece_has_the_probabilities_of_its_tokens() -> None:
+    logprobs = (TokenLogProbs(TokenLogProb("a", b"a", -1.0)),)
+    said = with_logprobs(ReplyParts(), [*reasoning_deltas("b"), *text_deltas("a")], logprobs)
+    assert [each.logprobs for each in said] == [logprobs, None]
+    (said_nothing,) = with_logprobs(ReplyParts(), [], logprobs)
+    assert (said_nothing.delta, said_nothing.logprobs) == (TextDelta(""), logprobs)
+    assert with_logprobs(ReplyParts(), [], None) == []
