@@ -207,8 +207,9 @@ def _leave_out_hosted(body: dict[str, Any], kinds: Set[str]) -> None:
     tools = body.get("tools")
     gone = [name for name, kind in GOOGLES_TOOLS.items() if kind not in kinds]
     for tool in tools if isinstance(tools, list) else (tools,):
-        for name in gone if isinstance(tool, dict) else ():
-            tool.pop(name, None)
+        if isinstance(tool, dict):
+            for name in gone:
+                tool.pop(name, None)
     if not isinstance(tools, list):
         return
     for index, tool in enumerate(tools):
