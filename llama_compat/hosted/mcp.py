@@ -132,6 +132,11 @@ def _parse_approval(value: Any, path: str) -> _Asks:
     )
 
 
+def tools_of(label: str) -> str:
+    """How the names of a server's tools begin in a key's `tools`."""
+    return f"mcp.{label}."
+
+
 def server_tool_name(label: str, name: str) -> str:
     """What a model calls the tool `name` of the server `label`: a name that most vendors take."""
     return OPENAI_NAMES.fitted(f"{label}__{name}")

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
+from llama_compat.hosted.mcp import tools_of
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.toolbox import Bounds
@@ -132,7 +133,7 @@ class ServerTools:
         ]
         servers = () if self.settings.mcp is None else self.settings.mcp.servers
         for each in servers:
-            if principal.may_call_below(_tools_of(each.label)):
+            if principal.may_call_below(tools_of(each.label)):
                 found.append({"type": "mcp", "server_label": each.label})
         return found
 
@@ -146,8 +147,6 @@ class ServerTools:
         if self.mcp is None:
             raise unknown_tool_server(label)
         server = self.mcp.server(MCPTool(label), principal, asks_users=True)
-        if not principal.may_call_below(_tools_of(label)):
-            raise tool_not_allowed(f"{_tools_of(label)}*")
         async with self._listings, server.connected() as session:
             listed = session.listed
         return {
@@ -325,11 +324,6 @@ class CallTools:
             opened.add(tool)
             if tool.told.is_another:
                 self._adapted[f"{tool.definition.tool_name}.input_schema"] = None
-
-
-def _tools_of(label: str) -> str:
-    """How the names of a server's tools begin in a key's `tools`."""
-    return f"mcp.{label}."
 
 
 def _check_servers(servers: Sequence[MCPTool]) -> None:

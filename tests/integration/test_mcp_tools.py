@@ -347,8 +347,10 @@ def test_only_the_tools_that_the_key_has(server: ServerProcess) -> None:
             model="m", input="list", tools=[mcp("web", server_url="https://mcp.example/mcp")]
         )
     nobody = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEYS["none"], max_retries=0)
-    with pytest.raises(openai.PermissionDeniedError):
-        nobody.responses.create(model="m", input="list", tools=[mcp("web")])
+    # Nor is a server connected to for a key that has none of its tools.
+    for who, label in ((nobody, "web"), (adder, "tests")):
+        with pytest.raises(openai.PermissionDeniedError):
+            who.responses.create(model="m", input="list", tools=[mcp(label)])
 
 
 def test_no_users_word_lets_a_key_call_what_is_not_for_it(

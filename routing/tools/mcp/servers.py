@@ -19,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
+from llama_compat.hosted.mcp import tools_of
 from llama_compat.hosted.settings import MCPServerSettings, MCPSettings
 from llama_compat.hosted.vocabulary import MCPTool
 from providers.remote.http1 import default_tls_context
@@ -57,8 +58,8 @@ class MCPServers:
         """
         own = self._settings.own(asked.label, asked.url)
         if own is not None:
-            if principal.tools == ():
-                raise tool_not_allowed(f"mcp.{asked.label}")
+            if not principal.may_call_below(tools_of(own.label)):
+                raise tool_not_allowed(f"{tools_of(own.label)}*")
             if asked.authorization or asked.headers:
                 raise invalid_parameter(
                     "tools",
@@ -161,7 +162,7 @@ class MCPServer:
             return self._asks_users or not self.asks(name)
         if own.allowed_tools is not None and name not in own.allowed_tools:
             return False
-        if not self._principal.may_call(f"mcp.{own.label}.{name}"):
+        if not self._principal.may_call(f"{tools_of(own.label)}{name}"):
             return False
         return self._asks_users or not self.asks(name)
 

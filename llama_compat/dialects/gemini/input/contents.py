@@ -44,6 +44,10 @@ _USER_ROLES = frozenset({"user", "function", "tool"})
 _GOOGLES_FILES = ("https://generativelanguage.googleapis.com/", "https://www.youtube.com/")
 """Addresses that are no file's, but mean something to Google alone."""
 
+_VENDORS = ("toolCall", "toolResponse")
+"""Parts of tools that Google has run, of which another model is told nothing: what was found is in
+what the model said of it."""
+
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
@@ -340,6 +344,8 @@ def _parse_model(parts: _Parts, unanswered: UnansweredCalls) -> list[MessagePart
     for path, part in parts:
         function = member(part, "functionCall")
         signature = text_in(part, "thoughtSignature", path)
+        if any(member(part, name) is not None for name in _VENDORS):
+            continue
         if function is not None:
             where = f"{path}.functionCall"
             call = _parse_call(object_in(function, where), where, signature)

@@ -28,6 +28,9 @@ _EXCLUDED = "excludeDomains"
 
 _TRANSPORT = "streamableHttpTransport"
 
+_SHOWN = "includeServerSideToolInvocations"
+"""Asks for the vendor's calls as parts, and lets some models have its tools beside functions."""
+
 _READ: Mapping[str, Sequence[str]] = {
     WEB_SEARCH: (_EXCLUDED,),
     "web_fetch": (),
@@ -59,6 +62,10 @@ def tools_asked(body: Mapping[str, Any]) -> dict[str, str]:
     if any(member(tool, _DECLARATIONS) for tool in listed):
         asked["tools"] = "tools"
         asked |= _choice_asked(body)
+    config = member(body, "toolConfig")
+    if isinstance(config, dict) and member(config, _SHOWN):
+        path = f"{spelling(body, 'toolConfig')}.{spelling(config, _SHOWN)}"
+        asked[path] = HOSTED_SETTING
     return asked
 
 

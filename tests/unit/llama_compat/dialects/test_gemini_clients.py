@@ -462,6 +462,22 @@ def test_what_is_malformed_of_such_a_tool_is_named(tool: dict[str, Any], param: 
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
+def test_calls_of_googles_own_tools_are_neither_shown_nor_told_to_others() -> None:
+    types.ToolConfig.model_validate({"includeServerSideToolInvocations": True})
+    for tools in ([{"urlContext": {}}], [*FUNCTIONS, {"urlContext": {}}]):
+        for config in ("toolConfig", "tool_config"):
+            named = asked(tools=tools, **{config: {"includeServerSideToolInvocations": True}})
+            assert named[f"{config}.includeServerSideToolInvocations"] == "hosted_setting"
+    parts = [
+        {"toolCall": {"id": "a", "toolType": "URL_CONTEXT", "args": {"urls": ["https://a"]}}},
+        {"tool_response": {"id": "a", "toolType": "URL_CONTEXT"}, "thoughtSignature": "c2ln"},
+        {"text": "It is long."},
+    ]
+    types.Content.model_validate({"role": "model", "parts": parts})
+    request = parse(contents=[*HI, {"role": "model", "parts": parts}, *HI]).request
+    assert request.messages[1] == CompletionMessage((TextContent("It is long."),))
+
+
 def test_what_nobody_reads_of_such_a_tool_is_named() -> None:
     transport = {"url": "https://x", "timeout": "3s", "terminateOnClose": False}
     tools = [
