@@ -28,7 +28,7 @@ from llama_compat.fitting.fit import (
     fit_request,
     remove,
 )
-from llama_compat.hosted.named import MEMBERS
+from llama_compat.hosted.asked.named import MEMBERS
 from llama_compat.hosted.toolbox import HostedToolbox
 from llama_compat.hosted.vocabulary import GOOGLES_TOOLS, WEB_SEARCH, WebSearchTool, kind_of
 from llama_compat.tools.names import NameForm

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.named import NAMING, act
+from llama_compat.hosted.asked.named import NAMING, act
 from llama_compat.off_loop import off_loop
 from llama_compat.translation import replayed
 from routing.cache.asked import CacheableCall, CacheScopes

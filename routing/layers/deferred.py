@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.hosted.named import tools_named
+from llama_compat.hosted.asked.named import tools_named
 from providers.answer import answer, relays
 from providers.remote.upstream.deferred import DEFERRED, Deferred
 from routing.policy.attempts import Attempt

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.exchange import Call, Reply
-from llama_compat.hosted.named import NAMING, NamedTools, tools_named
+from llama_compat.hosted.asked.named import NAMING, NamedTools, tools_named
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage

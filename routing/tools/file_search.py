@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
+from llama_compat.hosted.asked.file_search import FileQuery
 from llama_compat.hosted.citations import FILE_FORM
-from llama_compat.hosted.file_search import FileQuery
 from llama_compat.hosted.settings import FileSearchSettings
 from llama_compat.hosted.vocabulary import FileSearchTool, FileSource
 from llama_compat.types import ToolDefinition

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
-from llama_compat.hosted.mcp import tools_of
+from llama_compat.hosted.asked.mcp import tools_of
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.toolbox import Bounds

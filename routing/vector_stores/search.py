@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from llama_compat.exchange import Principal
-from llama_compat.hosted.file_search import FileQuery
-from llama_compat.hosted.filters import passes
+from llama_compat.hosted.asked.file_search import FileQuery
+from llama_compat.hosted.asked.filters import passes
 from llama_compat.hosted.vocabulary import AttributeFilter, FileSource, Ranking
 from routing.vector_stores.candidates import Candidates, Near, Visible, normalized, words_of
 from routing.vector_stores.embedding import TextEmbedder

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llama_compat.errors import shutting_down
 from llama_compat.exchange import Principal
-from llama_compat.hosted.file_search import FileQuery
+from llama_compat.hosted.asked.file_search import FileQuery
 from llama_compat.hosted.vocabulary import FileSource
 from providers.base import ProviderStartError
 from routing.storage.storage import StorageError

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw, structs
 
 from llama_compat.dialects.moments import utc_text
-from llama_compat.hosted.mcp import server_tool_name
+from llama_compat.hosted.asked.mcp import server_tool_name
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,

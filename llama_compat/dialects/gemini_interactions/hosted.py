@@ -17,9 +17,9 @@ from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.grounding import place_in, place_of, query_of, url_of
 from llama_compat.dialects.members import as_list, as_object, optional_flag_in, text_in
+from llama_compat.hosted.asked.file_search import parse_googles_file_search
+from llama_compat.hosted.asked.mcp import parse_googles_server, server_call
 from llama_compat.hosted.citations import CitedText
-from llama_compat.hosted.file_search import parse_googles_file_search
-from llama_compat.hosted.mcp import parse_googles_server, server_call
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,

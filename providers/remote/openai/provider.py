@@ -23,7 +23,7 @@ from llama_compat.dialects.rerank.requests import render_request as render_reran
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
-from llama_compat.hosted.named import has_search_options
+from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.media.documents import have_addresses
 from llama_compat.mixins import (

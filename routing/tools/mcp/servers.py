@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
-from llama_compat.hosted.mcp import tools_of
+from llama_compat.hosted.asked.mcp import tools_of
 from llama_compat.hosted.settings import MCPServerSettings, MCPSettings
 from llama_compat.hosted.vocabulary import MCPTool
 from providers.remote.http1 import default_tls_context

@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 from mcp.types import CallToolResult, ResourceLink, TextContent, Tool
 from msgspec import Struct
 
-from llama_compat.hosted.mcp import server_tool_name
+from llama_compat.hosted.asked.mcp import server_tool_name
 from llama_compat.hosted.vocabulary import HostedCall, free_name
 from llama_compat.types import ToolDefinition
 from llama_compat.wire.json_fields import encode_json

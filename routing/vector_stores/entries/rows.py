@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from llama_compat.errors import APIError
-from llama_compat.hosted.filters import Attributes
+from llama_compat.hosted.asked.filters import Attributes
 from routing.vector_stores.stores import FileCounts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from llama_compat.errors import APIError
-from llama_compat.hosted.filters import Attributes
+from llama_compat.hosted.asked.filters import Attributes
 from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Transaction
 from routing.vector_stores.chunking import TextChunk

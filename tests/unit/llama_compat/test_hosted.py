@@ -18,8 +18,8 @@ from llama_compat.dialects.base import Labels, Operation, Translation
 from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.events import Collector, reply_events
 from llama_compat.fan_out import Events
+from llama_compat.hosted.asked.mcp import server_tool_name
 from llama_compat.hosted.loop import looped
-from llama_compat.hosted.mcp import server_tool_name
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.toolbox import Bounds
 from llama_compat.hosted.vocabulary import HostedCall

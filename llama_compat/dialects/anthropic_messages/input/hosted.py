@@ -17,8 +17,8 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import parse_location, parse_texts
-from llama_compat.hosted.file_search import parse_file_search
+from llama_compat.hosted.asked.common import parse_location, parse_texts
+from llama_compat.hosted.asked.file_search import parse_file_search
 from llama_compat.hosted.vocabulary import (
     HostedTool,
     MCPTool,

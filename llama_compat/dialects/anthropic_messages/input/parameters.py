@@ -24,7 +24,7 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai.parameters import parse_sampling
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.hosted.asked import unread_settings
+from llama_compat.hosted.asked.common import unread_settings
 from llama_compat.types import (
     ResponseFormat,
     SamplingParams,

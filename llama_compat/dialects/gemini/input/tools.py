@@ -9,9 +9,9 @@ from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling, text_in
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
-from llama_compat.hosted.asked import parse_texts
-from llama_compat.hosted.file_search import parse_googles_file_search
-from llama_compat.hosted.mcp import parse_googles_server
+from llama_compat.hosted.asked.common import parse_texts
+from llama_compat.hosted.asked.file_search import parse_googles_file_search
+from llama_compat.hosted.asked.mcp import parse_googles_server
 from llama_compat.hosted.vocabulary import (
     GOOGLES_TOOLS,
     WEB_SEARCH,

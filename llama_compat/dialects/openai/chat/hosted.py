@@ -13,10 +13,10 @@ from typing import Any
 
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.members import as_object
-from llama_compat.hosted.asked import parse_context_size, parse_location, unread_settings
+from llama_compat.hosted.asked.common import parse_context_size, parse_location, unread_settings
+from llama_compat.hosted.asked.file_search import parse_file_search
+from llama_compat.hosted.asked.mcp import parse_server
 from llama_compat.hosted.citations import Sliced, cited_place
-from llama_compat.hosted.file_search import parse_file_search
-from llama_compat.hosted.mcp import parse_server
 from llama_compat.hosted.vocabulary import (
     WEB_SEARCH,
     Citation,

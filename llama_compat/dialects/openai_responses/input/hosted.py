@@ -16,9 +16,9 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.hosted.asked import parse_context_size, parse_location, parse_texts
-from llama_compat.hosted.file_search import parse_file_search
-from llama_compat.hosted.mcp import parse_server, server_call, server_tool_name
+from llama_compat.hosted.asked.common import parse_context_size, parse_location, parse_texts
+from llama_compat.hosted.asked.file_search import parse_file_search
+from llama_compat.hosted.asked.mcp import parse_server, server_call, server_tool_name
 from llama_compat.hosted.vocabulary import (
     HostedTool,
     MCPTool,

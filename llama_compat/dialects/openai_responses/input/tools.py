@@ -16,8 +16,8 @@ from llama_compat.dialects.members import (
     text_in,
 )
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import unread_settings
-from llama_compat.hosted.mcp import without_secrets
+from llama_compat.hosted.asked.common import unread_settings
+from llama_compat.hosted.asked.mcp import without_secrets
 from llama_compat.hosted.vocabulary import kind_of
 from llama_compat.tools.custom_tools import custom_tool
 from llama_compat.tools.names import OPENAI_NAMES

@@ -24,8 +24,8 @@ from llama_compat.errors import (
     nested_too_deeply,
 )
 from llama_compat.exchange import Principal
-from llama_compat.hosted.file_search import MAX_RESULTS, FileQuery, parse_ranking
-from llama_compat.hosted.filters import parse_attributes, parse_filter
+from llama_compat.hosted.asked.file_search import MAX_RESULTS, FileQuery, parse_ranking
+from llama_compat.hosted.asked.filters import parse_attributes, parse_filter
 from llama_compat.wire.json_depth import MAX_DEPTH, too_deep
 from llama_compat.wire.json_fields import JSONFields, unicode_from_raw
 from routing.batches.files import FileStore

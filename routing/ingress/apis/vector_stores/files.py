@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import APIError, missing_parameter
-from llama_compat.hosted.filters import parse_attributes
+from llama_compat.hosted.asked.filters import parse_attributes
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json
 from routing.ingress.apis.vector_stores.asked import (

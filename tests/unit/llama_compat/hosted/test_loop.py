@@ -13,8 +13,8 @@ from msgspec import structs
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.events import Collector, reply_events
 from llama_compat.fan_out import Events
+from llama_compat.hosted.asked.mcp import server_call, server_tool_name
 from llama_compat.hosted.loop import looped
-from llama_compat.hosted.mcp import server_call, server_tool_name
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.toolbox import Bounds
 from llama_compat.hosted.vocabulary import (

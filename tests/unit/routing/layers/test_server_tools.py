@@ -19,7 +19,7 @@ from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.distribution import ServerSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Principal, Target
-from llama_compat.hosted.named import NamedTools, tools_named
+from llama_compat.hosted.asked.named import NamedTools, tools_named
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.toolbox import HostedToolbox
 from llama_compat.off_loop import LARGE_BYTES

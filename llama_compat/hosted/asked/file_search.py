@@ -20,9 +20,9 @@ from llama_compat.dialects.members import (
     optional_text_in,
 )
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import googles_spelling, parse_texts
-from llama_compat.hosted.filter_expressions import parse_expression
-from llama_compat.hosted.filters import parse_filter
+from llama_compat.hosted.asked.common import googles_spelling, parse_texts
+from llama_compat.hosted.asked.filter_expressions import parse_expression
+from llama_compat.hosted.asked.filters import parse_filter
 from llama_compat.hosted.vocabulary import (
     GOOGLES_STORES,
     AttributeFilter,

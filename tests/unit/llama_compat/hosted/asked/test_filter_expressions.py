@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_compat.errors import APIError
-from llama_compat.hosted.filter_expressions import parse_expression
-from llama_compat.hosted.filters import Attributes, passes
+from llama_compat.hosted.asked.filter_expressions import parse_expression
+from llama_compat.hosted.asked.filters import Attributes, passes
 from llama_compat.hosted.vocabulary import Comparison, Compound
 
 FILE: Attributes = {"author": "Robert Graves", "year": 1934, "draft": False, "a.b": "x-1"}

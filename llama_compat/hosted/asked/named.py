@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from llama_compat.errors import nested_too_deeply
-from llama_compat.hosted.file_search import MAX_STORES, named_stores
-from llama_compat.hosted.mcp import named_server
+from llama_compat.hosted.asked.file_search import MAX_STORES, named_stores
+from llama_compat.hosted.asked.mcp import named_server
 from llama_compat.hosted.vocabulary import GOOGLES_TOOLS, NAMES, kind_of
 from llama_compat.wire.json_depth import MAX_DEPTH
 from llama_compat.wire.json_fields import from_raw

@@ -24,7 +24,12 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.hosted.filters import MAX_COMPARISONS, MAX_DEPTH, MAX_INTEGER, AttributeValue
+from llama_compat.hosted.asked.filters import (
+    MAX_COMPARISONS,
+    MAX_DEPTH,
+    MAX_INTEGER,
+    AttributeValue,
+)
 from llama_compat.hosted.vocabulary import AttributeFilter, Comparison, Compound
 
 _TOKEN: Final = re.compile(

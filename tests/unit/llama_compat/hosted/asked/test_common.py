@@ -10,7 +10,7 @@ from llama_compat.dialects.anthropic_messages.operations import MESSAGES
 from llama_compat.dialects.base import HOSTED_SETTING, Operation
 from llama_compat.dialects.openai.operations import CHAT
 from llama_compat.dialects.openai_responses.operations import RESPONSES
-from llama_compat.hosted.asked import unread_settings
+from llama_compat.hosted.asked.common import unread_settings
 
 SEARCH = {"type": "web_search", "external_web_access": False, "filters": {}}
 CLAUDES = {"type": "web_search_20260318", "name": "web_search", "response_inclusion": "excluded"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llama_compat.hosted.mcp import server_call, server_tool_name
+from llama_compat.hosted.asked.mcp import server_call, server_tool_name
 from llama_compat.tools.names import OPENAI_NAMES
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter
-from llama_compat.hosted.asked import googles_spelling, parse_texts
+from llama_compat.hosted.asked.common import googles_spelling, parse_texts
 from llama_compat.hosted.vocabulary import MCPTool
 from llama_compat.tools.calls import parse_tool_call
 from llama_compat.tools.names import OPENAI_NAMES

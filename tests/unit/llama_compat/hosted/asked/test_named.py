@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from llama_compat.errors import APIError
-from llama_compat.hosted.named import NamedTools, act, tools_named
+from llama_compat.hosted.asked.named import NamedTools, act, tools_named
 from llama_compat.wire.json_fields import encode_json, parse_fields
 
 WEB = {"type": "web_search_20260318", "name": "web_search"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_compat.errors import APIError
-from llama_compat.hosted.filters import Attributes, parse_attributes, parse_filter, passes
+from llama_compat.hosted.asked.filters import Attributes, parse_attributes, parse_filter, passes
 from llama_compat.hosted.vocabulary import Comparison
 
 FILE: Attributes = {"region": "eu", "year": 2024, "draft": False, "rating": 4.5}
