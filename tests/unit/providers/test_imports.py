@@ -42,12 +42,12 @@ def test_what_is_imported_is_left_alone_then_and_later(module: str) -> None:
     assert not imported.IS_ON
     assert gc.isenabled()
     assert frozen(imported.STAYS)
-    later = [[]]
+    later: list[list[int]] = [[]]
     assert not frozen(later)
 
 
 def test_without_an_import_nothing_is_frozen() -> None:
-    here = [[]]
+    here: list[list[int]] = [[]]
     with importing():
         import gc as _again
 

@@ -82,7 +82,7 @@ def next_start(kernel: Kernel) -> Kernel:
     return Kernel(kernel._write, kernel._parameters)
 
 
-def normed(kernel: Kernel, epsilon: float = 0.0, *, adds: bool = False) -> torch.Tensor:
+def normed(kernel: Kernel, epsilon: Any = 0.0, *, adds: bool = False) -> torch.Tensor:
     """What `rows.norm` makes of a row of threes, to which ones may be added."""
     hidden, into = torch.full((LANES,), 3.0), torch.empty(LANES)
     ones = torch.ones(LANES)
