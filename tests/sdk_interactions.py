@@ -10,7 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.genai import interactions as sdk
+from google.genai._gaos.utils import serializers
 from pydantic import BaseModel, TypeAdapter
+
+
+def make_models_once() -> None:
+    """Have the SDK keep the model that it makes around a type to read or to write it: it makes the
+    same one for each request, reply and event, at 25 milliseconds of CPU."""
+    create, made = serializers.create_model, dict[tuple[str, int], tuple[Any, Any]]()
+
+    def create_once(name: str, *, body: tuple[Any, Any], **config: Any) -> Any:
+        key = name, id(body[0])  # which is kept, so that nothing else gets its id
+        if key not in made:
+            made[key] = body[0], create(name, body=body, **config)
+        return made[key][1]
+
+    serializers.create_model = create_once  # type: ignore[assignment]
+
+
+make_models_once()
 
 _EVENTS: TypeAdapter[Any] = TypeAdapter(sdk.InteractionSSEEvent)
 

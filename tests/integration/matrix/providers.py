@@ -111,7 +111,8 @@ def everything(folder: Path) -> Iterator[Everything]:
         configs: dict[str, tuple[str, dict[str, Any]]] = {
             "openai": ("remote::passthrough", {"base_url": f"{servers['openai'].url}/v1"}),
             "fastchat": ("remote::fastchat", {"base_url": fastchat.controller}),
-            **{name: (f"local::{name}", {}) for name in STARTERS},
+            # More threads wait for each other by turning round, where many tests run.
+            **{name: (f"local::{name}", {"threads": 1}) for name in STARTERS},
             "echo": ("local::echo", {}),
             **{
                 name: ("remote::gemini-native", {**keyed(name), "apis": [api]})
