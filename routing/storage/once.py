@@ -44,19 +44,20 @@ async def kept_once(
         StorageError: they are not kept; or nobody could find out for too long.
         Exception: what `keep` raises.
     """
-    late, pause = time.monotonic() + UNSURE_SECONDS, FIRST_PAUSE_SECONDS
-    unsure = False
+    written, late, pause = False, 0.0, FIRST_PAUSE_SECONDS
     while True:
         try:
+            if written and await storage.fetch(*is_there):
+                return
             async with storage.transaction() as transaction:
-                if not (unsure and await transaction.fetch(*is_there)):
-                    await keep(transaction)
-                    unsure = True
+                await keep(transaction)
+                written = True
             return
         except StorageError:
-            # What fails later may be that it is being kept at this moment.
-            if not unsure or time.monotonic() > late:
+            # Where it was written before, the reason may be that it is being kept at this moment.
+            if not written or 0.0 < late < time.monotonic():
                 raise
+            late = late or time.monotonic() + UNSURE_SECONDS
         await asyncio.sleep(pause)
         pause = min(2 * pause, 1.0)
 

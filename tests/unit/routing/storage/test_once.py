@@ -87,12 +87,32 @@ async def test_what_is_certainly_not_kept_is_said_at_once(address: str) -> None:
 async def test_nobody_is_kept_waiting_for_ever(
     postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UNSURE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "UNSURE_SECONDS", 0.2)
+    await emptied(postgres_server.address)
+    storage = open_storage(postgres_server.address, [TABLES])
+    await storage.start()
+
+    async def write(transaction: Transaction) -> None:
+        await transaction.insert("one", ("id", "times"), [("x", 1)])
+        await asyncio.to_thread(postgres_server.stop)
+
+    try:
+        with pytest.raises(StorageAway):
+            await kept_once(storage, ("SELECT 1 FROM one WHERE id = ?", "x"), write)
+    finally:
+        await asyncio.to_thread(postgres_server.start)
+        await storage.stop()
+
+
+async def test_what_is_there_is_kept_though_no_commit_is_heard_of(
+    postgres_server: PostgresServer,
+) -> None:
     await emptied(postgres_server.address)
     async with LossyWay(postgres_server, every=1, after=1).opened() as way:
         storage = open_storage(way.address, [TABLES])
+        await storage.start()
         try:
-            with pytest.raises(StorageAway):
-                await keep(storage, "x")
+            await keep(storage, "x")
+            assert way.lost == 1
         finally:
             await storage.stop()
