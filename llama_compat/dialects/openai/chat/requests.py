@@ -31,6 +31,7 @@ from llama_compat.media.images import is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import bounded_call_id, call_id_at, new_call_id, parse_tool_call
 from llama_compat.tools.custom_tools import wrap
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     AnyToolCall,
     AudioContent,
@@ -336,7 +337,7 @@ RENDERED_PARAMETERS = rendered_parameters(
 """What `render_request` has words for."""
 
 
-_MAX_CALL_ID = 40
+MAX_CALL_ID = 40
 """Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
 `string too long. Expected a string with maximum length 40`."""
 
@@ -355,15 +356,16 @@ def render_request(
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": _render_messages(_conversation(request)),
+        "messages": _render_messages(with_json_said(request)),
         **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
     }
     if request.tools:
         body["tools"] = [render_tool(tool) for tool in request.tools]
-    if request.tool_choice is not None:
-        body["tool_choice"] = _render_tool_choice(request.tool_choice)
-    if request.parallel_tool_calls is not None:
-        body["parallel_tool_calls"] = request.parallel_tool_calls
+        # "only allowed when 'tools' are specified", which clients of responses don't mind.
+        if request.tool_choice is not None:
+            body["tool_choice"] = _render_tool_choice(request.tool_choice)
+        if request.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.vendor_search is not None:
         body["web_search_options"] = render_search(request.vendor_search)
     if request.response_format is not None:
@@ -387,10 +389,10 @@ def render_request(
 _IN_JSON = "Answer in JSON."
 
 
-def _conversation(request: ChatCompletionRequest) -> Sequence[Message]:
+def with_json_said(request: ChatCompletionRequest) -> Sequence[Message]:
     """The messages, of which one says what OpenAI wants to be said: "'messages' must contain the
-    word 'json' in some form, to use 'response_format' of type 'json_object'". In other APIs nobody
-    has to say so."""
+    word 'json' in some form, to use 'response_format' of type 'json_object'", and the same of the
+    input of a response. In other APIs nobody has to say so."""
     messages, wanted = request.messages, request.response_format
     if wanted is None or wanted.type != "json_object":
         return messages
@@ -451,7 +453,7 @@ def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
         case ToolResponseMessage():
             return {
                 "role": "tool",
-                "tool_call_id": bounded_call_id(message.call_id, _MAX_CALL_ID),
+                "tool_call_id": bounded_call_id(message.call_id, MAX_CALL_ID),
                 "content": _render_content(message.told, where),
             }
         case CompletionMessage():
@@ -473,7 +475,7 @@ def _render_assistant(message: CompletionMessage, path: str) -> dict[str, Any]:
         rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [
-            {**render_call(call), "id": bounded_call_id(call.call_id, _MAX_CALL_ID)}
+            {**render_call(call), "id": bounded_call_id(call.call_id, MAX_CALL_ID)}
             for call in message.tool_calls
         ]
     return rendered
@@ -527,7 +529,7 @@ def render_tool(tool: ToolDefinition) -> dict[str, Any]:
     if tool.description is not None:
         function["description"] = tool.description
     if tool.parameters is not None:
-        function["parameters"] = tool.parameters
+        function["parameters"] = object_schema(tool.parameters)
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}
