@@ -139,6 +139,7 @@ def test_parameters_go_by_the_vendors_names(
         ("moonshot", "responses", "/v1/responses"),
         ("vercel", "responses", "/v1/responses"),
         (CHATLESS, "responses", "/v1/responses"),
+        (CHATLESS, "messages", "/v1/responses"),
     ],
 )
 def test_a_vendors_other_apis_are_where_it_has_them(
@@ -152,7 +153,7 @@ def test_a_vendors_other_apis_are_where_it_has_them(
     body = (
         {"model": vendor, "input": "Hello", "store": False}
         if api == "responses"
-        else {"model": vendor, "messages": MESSAGES, "max_tokens": 9}
+        else {"model": vendor, "messages": MESSAGES, "max_tokens": 99}
     )
     url = f"{vendors.url}/v1/{'openai/v1/responses' if api == 'responses' else 'messages'}"
     wire.request("POST", url, body, {"x-request-id": request_id})
@@ -192,8 +193,6 @@ def test_what_only_a_continuation_has_is_refused_where_there_are_chats_alone(
 @pytest.mark.parametrize(
     ("vendor", "path", "body"),
     [
-        (CHATLESS, "chat/completions", {"messages": MESSAGES}),
-        (CHATLESS, "completions", {"prompt": "Hello"}),
         (CHATLESS, "embeddings", {"input": "Hello"}),
         ("moonshot", "embeddings", {"input": "Hello"}),
     ],

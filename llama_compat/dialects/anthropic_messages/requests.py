@@ -20,6 +20,7 @@ from llama_compat.media.documents import PDF, no_such_document, parse_document_u
 from llama_compat.media.images import images_in, is_remote, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.tools.closed_schemas import closed_schema
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     AnyToolCall,
@@ -342,7 +343,7 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     rendered: dict[str, Any] = {"name": tool.tool_name}
     if tool.description is not None:
         rendered["description"] = tool.description
-    rendered["input_schema"] = {"type": "object", **(tool.parameters or {"properties": {}})}
+    rendered["input_schema"] = object_schema(tool.parameters)
     if tool.strict:
         rendered |= {"input_schema": closed_schema(rendered["input_schema"]), "strict": True}
     return rendered

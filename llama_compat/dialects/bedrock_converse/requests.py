@@ -52,6 +52,7 @@ from llama_compat.media.documents import seen_alone
 from llama_compat.media.images import images_in, parse_data_url
 from llama_compat.tools.calls import arguments_object, bounded_call_id
 from llama_compat.tools.closed_schemas import closed_schema
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     EARLIER_THOUGHTS,
     AnyToolCall,
@@ -340,7 +341,7 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     rendered: dict[str, Any] = {"name": tool.tool_name}
     if tool.description:
         rendered["description"] = tool.description
-    schema = {"type": "object", **(tool.parameters or {"properties": {}})}
+    schema = object_schema(tool.parameters)
     rendered["inputSchema"] = {"json": closed_schema(schema) if tool.strict else schema}
     if tool.strict:
         rendered["strict"] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.alternating import with_a_turn
+from llama_compat.dialects.alternating import OPENING, with_a_turn
 from llama_compat.dialects.gemini.grounding import SEARCH
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
@@ -122,35 +122,30 @@ def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The contents; the answers to the calls of one turn have to stand together in one."""
+    """The contents, of which each is by the other side than the one before: answers to the calls of
+    one turn have to stand together, and a "function call turn comes immediately after a user turn
+    or after a function response turn"."""
     contents: list[dict[str, Any]] = []
     tool_names: dict[str, str] = {}
     turn = _current_turn(messages)
-    answering = False
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         if isinstance(message, SystemMessage):
             continue
         if isinstance(message, ToolResponseMessage):
-            part = _render_tool_response(message, tool_names, path)
-            if answering:
-                contents[-1]["parts"].append(part)
-            else:
-                contents.append({"role": "user", "parts": [part]})
-            answering = True
-            continue
-        answering = False
-        if isinstance(message, CompletionMessage):
+            role, parts = "user", [_render_tool_response(message, tool_names, path)]
+        elif isinstance(message, CompletionMessage):
             tool_names.update((call.call_id, call.tool_name) for call in message.tool_calls)
-            parts = _render_completion(message, path, in_current_turn=index >= turn)
-            if parts and contents and contents[-1]["role"] == "model":
-                # A call in a turn of the model that follows another one is refused: "function call
-                # turn comes immediately after a user turn or after a function response turn".
-                contents[-1]["parts"].extend(parts)
-            elif parts:
-                contents.append({"role": "model", "parts": parts})
+            role, parts = "model", _render_completion(message, path, in_current_turn=index >= turn)
         else:
-            contents.append({"role": "user", "parts": _render_user(message, path)})
+            role, parts = "user", _render_user(message, path)
+        if parts and role == "model" and not contents:
+            # "Please ensure that single turn requests end with a user role", and no call is first.
+            contents.append({"role": "user", "parts": [{"text": OPENING}]})
+        if parts and contents and contents[-1]["role"] == role:
+            contents[-1]["parts"].extend(parts)
+        elif parts:
+            contents.append({"role": role, "parts": parts})
     if not contents:
         raise invalid_parameter(
             "messages", "Gemini's API wants at least one message that is no system message."

@@ -9,9 +9,8 @@ from llama_compat.dialects.ollama.options import render_format, render_options, 
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS
 from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import invalid_parameter
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, ToolDefinition
-
-_NO_PARAMETERS = {"type": "object", "properties": {}}
 
 RENDERED_PARAMETERS = rendered_parameters(
     SAMPLING_PARAMETERS - {"logit_bias"}, "logprobs", "top_logprobs"
@@ -78,5 +77,5 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.tool_name}
     if tool.description is not None:
         function["description"] = tool.description
-    function["parameters"] = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+    function["parameters"] = object_schema(tool.parameters)
     return {"type": "function", "function": function}

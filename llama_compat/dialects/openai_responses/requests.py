@@ -6,19 +6,22 @@ types/responses/response_create_params.py and response_input_item_param.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from llama_compat.dialects.openai.chat.requests import with_json_said
 from llama_compat.dialects.openai_responses.input.requests import LOGPROBS, SOURCES
-from llama_compat.dialects.sampling import sampling_members
+from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import file_name, parse_document_url
 from llama_compat.media.images import is_remote
 from llama_compat.tools.calls import bounded_call_id
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
+    CompletionRequest,
     Content,
     ContentPart,
     DocumentContent,
@@ -46,10 +49,24 @@ _SAID = {
 }
 """All that a response can be told of how tokens are chosen, by OpenAI's names of chats."""
 
+RENDERED_PARAMETERS = rendered_parameters(_SAID, "logprobs", "top_logprobs", "verbosity")
+"""What `render_request` has words for."""
+
 _FEWEST_TOKENS = 16
 """`Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16`."""
 
 _MAX_CALL_ID = 64
+
+
+def unsupported_values(
+    request: ChatCompletionRequest | CompletionRequest,
+) -> Mapping[str, str]:
+    """OpenAI's names of what a response can't be asked for with this value: why."""
+    limit = request.sampling.max_tokens
+    if limit is None or limit >= _FEWEST_TOKENS:
+        return {}
+    why = f"a response has {_FEWEST_TOKENS} tokens at least"
+    return {"max_tokens": why, "max_completion_tokens": why}
 
 
 def has_words_for(request: ChatCompletionRequest) -> bool:
@@ -86,7 +103,7 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "input": [item for message in request.messages for item in _render_message(message)],
+        "input": [item for message in with_json_said(request) for item in _render_message(message)],
         "store": False,
         **sampling_members(request.sampling, _SAID),
     }
@@ -136,7 +153,7 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
         "type": "function",
         "name": tool.tool_name,
         "description": tool.description,
-        "parameters": tool.parameters or {"type": "object", "properties": {}},
+        "parameters": object_schema(tool.parameters),
         "strict": bool(tool.strict),
     }
 

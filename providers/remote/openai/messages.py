@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec import Raw
 
-from llama_compat.dialects.openai.chat.call_ids import with_fitting_ids
+from llama_compat.dialects.openai.chat.call_ids import have_long_ids, with_fitting_ids
 from llama_compat.dialects.openai.chat.files import (
     addresses_in,
     have_files,
@@ -27,6 +27,7 @@ from llama_compat.dialects.openai.chat.speakers import SPEAKERS, without_speaker
 from llama_compat.media.audio import not_taken
 from llama_compat.off_loop import off_loop
 from llama_compat.tools.call_ids import alphanumeric_id
+from llama_compat.tools.calls import bounded_call_id
 from llama_compat.wire.json_fields import JSONFields
 from providers.remote.openai.vendors import Vendor
 from providers.remote.upstream.images import ImageDownloader
@@ -77,10 +78,7 @@ class MessageForm:
             left_out = () if named is messages else (SPEAKERS,)
             messages = named
         messages = await self._with_reasoning(messages)
-        length = self._vendor.call_id_length
-        if length is not None and have_calls(messages):
-            fit = partial(alphanumeric_id, length=length)
-            messages = await _changed(partial(with_fitting_ids, fit=fit), messages)
+        messages = await self._with_ids(messages)
         if have_files(messages):
             messages = await self._with_files(messages)
         if family == ORDERED:
@@ -99,6 +97,16 @@ class MessageForm:
             fitted = partial(with_reasoning_in, taken=taken, stand_ins=self.stand_ins)
             return await _changed(fitted, messages)
         return messages
+
+    async def _with_ids(self, messages: Raw) -> Raw:
+        length, limit = self._vendor.call_id_length, self._vendor.call_id_limit
+        if length is not None and have_calls(messages):
+            fit = partial(alphanumeric_id, length=length)
+        elif limit is not None and have_calls(messages) and have_long_ids(messages, limit):
+            fit = partial(bounded_call_id, limit=limit)
+        else:
+            return messages
+        return await _changed(partial(with_fitting_ids, fit=fit), messages)
 
     async def _with_files(self, messages: Raw) -> Raw:
         size = memoryview(messages).nbytes

@@ -186,8 +186,9 @@ class RemoteOpenAIProvider(
         named = self.config.wires
         self._wires = self.vendor.wires if named is None else self._named_wires(named)
         self.relays = self._wires.keys()
+        self._responds = "responses" in self._wires and "chat" not in self._wires
         if "completions" not in self._wires:
-            self.parameters = chat.RENDERED_PARAMETERS
+            self.parameters = (responses if self._responds else chat).RENDERED_PARAMETERS
         named_fields = self.config.reasoning_fields
         taken = vendor.reasoning_fields if named_fields is None else named_fields
         self._messages = MessageForm(vendor, taken, self.images)
@@ -234,6 +235,12 @@ class RemoteOpenAIProvider(
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)
         return wire in self._wires and WEB_SEARCH in self.hosted_tools(wire) & known
+
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
+        """What has no form in responses, where those are all that it has."""
+        return responses.unsupported_values(request) if self._responds else {}
 
     def batches(self) -> VendorBatches | None:
         """As its row in the table has it."""
@@ -435,10 +442,12 @@ class RemoteOpenAIProvider(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; with a search that only responses have, or the
-        address of a document, as one."""
+        address of a document, as one, and where there are no chats."""
         is_response = request.vendor_search is not None and not in_chats(request.model)
-        if "responses" in self._wires and have_addresses(request.messages):
+        if "responses" in self._wires and (self._responds or have_addresses(request.messages)):
             is_response = is_response or responses.has_words_for(request)
+        if self._responds and not is_response:
+            raise unsupported_capability(self.id, "chats with audio or a model's own pictures")
         body = (responses if is_response else chat).render_request(request)
         hints = {name: getattr(request, name) for name in self.vendor.cache_hints}
         body |= {name: hint for name, hint in hints.items() if hint is not None}

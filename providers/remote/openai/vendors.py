@@ -14,6 +14,7 @@ from typing import Literal
 from msgspec import Raw
 
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE
+from llama_compat.dialects.openai.chat.requests import MAX_CALL_ID
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.batches.rows import AZURES, GROQS, MISTRALS, OPENAIS, TOGETHERS, BatchRow
 
@@ -118,6 +119,7 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
+        call_id_limit: of how many characters they are at most.
         takes_speakers: whether it takes a `name` in messages of others than tools.
         documents: the part of a message that a file is; None where there is none for it.
         fetches_documents: whether it takes the address of a file in place of its bytes.
@@ -148,6 +150,7 @@ class Vendor:
     stand_ins: Mapping[str, Raw] = field(default_factory=dict)
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
+    call_id_limit: int | None = None
     takes_speakers: bool = True
     documents: Literal["file", "document_url"] | None = "file"
     fetches_documents: bool = False
@@ -197,6 +200,7 @@ VENDORS: dict[str, Vendor] = {
         # what its models thought is for the Responses API alone.
         reasoning_fields=_NONE,
         family="openai",
+        call_id_limit=MAX_CALL_ID,
         cache_hints=CACHE_HINTS,
         batches=OPENAIS,
     ),
@@ -224,6 +228,7 @@ VENDORS: dict[str, Vendor] = {
         models_path="/openai/models?api-version={api_version}",
         reasoning_fields=_NONE,  # as OpenAI's
         family="openai",
+        call_id_limit=MAX_CALL_ID,
         cache_hints=CACHE_HINTS,
         batches=AZURES,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Raw
 
@@ -9,6 +11,11 @@ from llama_compat.tools.call_ids import CallIds, Fit
 from llama_compat.wire.json_fields import JSONFields, from_raw, parse_object, parse_objects, to_raw
 
 _items = msgspec.json.Decoder(list[Raw])
+
+
+def have_long_ids(messages: Raw, limit: int) -> bool:
+    """Whether any of `messages` may have an id of more characters than that; a quick look."""
+    return re.search(rb'id"\s*:\s*"[^"]{%d}' % (limit + 1), bytes(messages)) is not None
 
 
 def with_fitting_ids(messages: Raw, fit: Fit) -> Raw:

@@ -31,6 +31,7 @@ from llama_compat.media.images import is_remote
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import bounded_call_id, call_id_at, parse_tool_call
 from llama_compat.tools.custom_tools import wrap
+from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     AnyToolCall,
     AudioContent,
@@ -344,7 +345,7 @@ RENDERED_PARAMETERS = rendered_parameters(
 """What `render_request` has words for."""
 
 
-_MAX_CALL_ID = 40
+MAX_CALL_ID = 40
 """Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
 `string too long. Expected a string with maximum length 40`."""
 
@@ -363,7 +364,7 @@ def render_request(
     """
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": _render_messages(_conversation(request)),
+        "messages": _render_messages(with_json_said(request)),
         **render_sampling(request.sampling, max_tokens_name=max_tokens_name),
     }
     if request.tools:
@@ -397,10 +398,10 @@ def render_request(
 _IN_JSON = "Answer in JSON."
 
 
-def _conversation(request: ChatCompletionRequest) -> Sequence[Message]:
+def with_json_said(request: ChatCompletionRequest) -> Sequence[Message]:
     """The messages, of which one says what OpenAI wants to be said: "'messages' must contain the
-    word 'json' in some form, to use 'response_format' of type 'json_object'". In other APIs nobody
-    has to say so."""
+    word 'json' in some form, to use 'response_format' of type 'json_object'", and the same of the
+    input of a response. In other APIs nobody has to say so."""
     messages, wanted = request.messages, request.response_format
     if wanted is None or wanted.type != "json_object":
         return messages
@@ -461,7 +462,7 @@ def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
         case ToolResponseMessage():
             return {
                 "role": "tool",
-                "tool_call_id": bounded_call_id(message.call_id, _MAX_CALL_ID),
+                "tool_call_id": bounded_call_id(message.call_id, MAX_CALL_ID),
                 "content": _render_content(message.told, where),
             }
         case CompletionMessage():
@@ -483,7 +484,7 @@ def _render_assistant(message: CompletionMessage, path: str) -> dict[str, Any]:
         rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
         rendered["tool_calls"] = [
-            {**render_call(call), "id": bounded_call_id(call.call_id, _MAX_CALL_ID)}
+            {**render_call(call), "id": bounded_call_id(call.call_id, MAX_CALL_ID)}
             for call in message.tool_calls
         ]
     return rendered
@@ -537,7 +538,7 @@ def render_tool(tool: ToolDefinition) -> dict[str, Any]:
     if tool.description is not None:
         function["description"] = tool.description
     if tool.parameters is not None:
-        function["parameters"] = tool.parameters
+        function["parameters"] = object_schema(tool.parameters)
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}

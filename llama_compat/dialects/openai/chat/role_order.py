@@ -7,7 +7,9 @@ each result: Claude Code its reminders, and every agent whose user breaks in. An
 to go on with has to be called that: "Expected last role User or Tool (or Assistant with prefix
 True) for serving but got assistant" (NEKOparapa/AiNiee#641). A reply that was stopped before it
 said anything is left out: "Assistant message must have either content or tool_calls, but not none".
-Read on 2026-11-28.
+Instructions come before what the user says, "Unexpected role 'system' after role 'assistant'", and
+are not all that there is; of a role `developer` they know nothing (mistral-common's
+protocol/instruct/validator.py). Read on 2026-11-28.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from llama_compat.fitting.fit import INSTRUCTIONS
 from llama_compat.wire.json_fields import parse_object, to_raw
 
 FAMILY = "mistral"
@@ -57,15 +60,32 @@ def with_role_order(messages: Raw, *, marks_prefix: bool) -> Raw:
     except (ValueError, RecursionError):
         return messages  # The vendor says better what is wrong with them.
     ordered: list[Raw] = []
+    early: list[Raw] = []
+    begun = 0
     last = _Message()
     for item, message in zip(items, said, strict=True):
         if message.is_blank:
             continue
-        if (last.role, message.role) == ("tool", "user"):
+        if message.role in INSTRUCTIONS:
+            item = _with_role(item, message, "system")
+            if last.role in ("assistant", "tool"):
+                early.append(item)
+                continue
+            begun += len(ordered) == begun
+        elif (last.role, message.role) == ("tool", "user"):
             ordered.append(_BRIDGE)
         ordered.append(item)
         last = message
+    ordered[begun:begun] = early
+    if ordered and begun == len(ordered):
+        ordered[-1] = _with_role(ordered[-1], last, "user")
     if marks_prefix and last.role == "assistant" and last.prefix is None:
         ordered[-1] = to_raw({**parse_object(ordered[-1]), "prefix": True})
     unchanged = len(ordered) == len(items) and all(map(is_, ordered, items))
     return messages if unchanged or not ordered else to_raw(ordered)
+
+
+def _with_role(item: Raw, message: _Message, role: str) -> Raw:
+    if message.role == role:
+        return item
+    return to_raw({**parse_object(item), "role": role})

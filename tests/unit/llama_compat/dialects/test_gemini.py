@@ -109,7 +109,12 @@ def read_content(content: dict[str, Any]) -> list[Message]:
             CompletionMessage.of(text, tuple(read_call(p) for p in parts if "functionCall" in p))
         ]
     if "functionResponse" in parts[0]:
-        return [read_response(part["functionResponse"]) for part in parts]
+        given = [part for part in parts if "functionResponse" in part]
+        said = {**content, "parts": parts[len(given) :]}
+        return [
+            *(read_response(part["functionResponse"]) for part in given),
+            *(read_content(said) if said["parts"] else ()),
+        ]
     return [UserMessage(read_parts(parts))]
 
 
@@ -435,8 +440,14 @@ def test_answers_to_calls_stand_together_under_the_names_of_their_tools() -> Non
     assert body["contents"] == [
         {"role": "user", "parts": [{"text": "Go"}]},
         {"role": "model", "parts": [function_call("1"), function_call("2")]},
-        {"role": "user", "parts": [function_response("2", "two"), function_response("1", "one")]},
-        {"role": "user", "parts": [{"text": "So?"}]},
+        {
+            "role": "user",
+            "parts": [
+                function_response("2", "two"),
+                function_response("1", "one"),
+                {"text": "So?"},
+            ],
+        },
     ]
 
 
@@ -450,9 +461,17 @@ def test_messages_of_the_model_in_a_row_are_one_turn() -> None:
         ToolResponseMessage("2", "two"),
         UserMessage("So?"),
     )
-    assert [each["role"] for each in body["contents"]] == ["user", "model", "user", "user"]
+    assert [each["role"] for each in body["contents"]] == ["user", "model", "user"]
     said = [{"text": "Well,"}, function_call("1"), function_call("2")]
     assert body["contents"][1]["parts"] == said
+
+
+def test_users_in_a_row_are_one_turn_and_the_model_is_never_first() -> None:
+    hello, hi, well = ({"text": each} for each in ("Hello!", "Hi", "Well?"))
+    body = rendered(CompletionMessage.of("Hello!"), UserMessage("Hi"), UserMessage("Well?"))
+    opening, *rest = body["contents"]
+    assert (opening["role"], opening["parts"][0].keys()) == ("user", {"text"})
+    assert rest == [{"role": "model", "parts": [hello]}, {"role": "user", "parts": [hi, well]}]
 
 
 def test_the_first_of_the_current_turns_calls_is_always_signed() -> None:

@@ -622,7 +622,7 @@ def test_a_failed_tool_says_so_to_gemini() -> None:
             ToolResponseMessage("c", "no", is_error=True),
         ),
     )
-    part = gemini.render_request(request)["contents"][1]["parts"][0]
+    part = gemini.render_request(request)["contents"][-1]["parts"][0]
     assert part["functionResponse"]["response"] == {"error": "no"}
 
 

@@ -494,7 +494,36 @@ def test_a_rendered_request_is_parsed_as_the_same(request):
     parsed = without_stated(parse_request(body, "m").request)
     if request.response_format == ResponseFormat("json_object"):
         parsed = structs.replace(parsed, messages=request.messages)  # one more may say so
-    assert parsed == request
+    if not request.tools:  # without which nothing may be said of them
+        request = structs.replace(request, tool_choice=None, parallel_tool_calls=None)
+    tools = tuple(map(_with_members, request.tools))
+    assert parsed == structs.replace(request, tools=tools)
+
+
+def _with_members(tool: ToolDefinition) -> ToolDefinition:
+    if tool.parameters is None:
+        return tool
+    empty: dict[str, Any] = {"type": "object", "properties": {}}
+    return structs.replace(tool, parameters=empty | dict(tool.parameters))
+
+
+def test_parameters_are_the_schema_of_an_object_and_need_tools() -> None:
+    asked = ChatCompletionRequest(
+        "m",
+        (UserMessage("Hi"),),
+        tools=(ToolDefinition("f", parameters={"type": "object"}), ToolDefinition("g")),
+        tool_choice=ToolChoice("auto"),
+        parallel_tool_calls=False,
+    )
+    body = render_request(asked)
+    functions = [tool["function"] for tool in body["tools"]]
+    assert functions == [
+        {"name": "f", "parameters": {"type": "object", "properties": {}}},
+        {"name": "g"},
+    ]
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", False)
+    body = render_request(structs.replace(asked, tools=()))
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
 
 IN_JSON = "Answer in JSON."

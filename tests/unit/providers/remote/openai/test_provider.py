@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai import chat
@@ -28,7 +28,7 @@ from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.errors import APIError, StaleConnection
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.types import StreamStart
+from llama_compat.types import AudioContent, StreamStart, UserMessage
 from llama_compat.wire import sse
 from providers import registry
 from providers.base import ProviderStartError
@@ -180,6 +180,47 @@ async def test_mistral_gets_ids_of_its_own_form() -> None:
         async with provider_for(vendor, "remote::openai", api_key="x") as provider:
             await provider.relay(asking(messages=messages), THEIRS)
         assert json.loads(vendor.asked[-1][1])["messages"] == messages
+
+
+@pytest.mark.parametrize(("provider_type", "limit"), [("remote::openai", 40), ("remote::vllm", 46)])
+async def test_ids_are_as_long_as_the_vendor_takes(provider_type: str, limit: int) -> None:
+    long = "chatcmpl-tool-" + "a" * 32  # as vLLM has them
+    call = {"id": long, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        *SAID,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": long, "content": "x"},
+    ]
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, api_key="x") as provider,
+    ):
+        await provider.relay(asking(messages=messages), THEIRS)
+        _, called, answered = json.loads(vendor.asked[-1][1])["messages"]
+    assert called["tool_calls"][0]["id"] == answered["tool_call_id"]
+    assert len(answered["tool_call_id"]) == limit
+
+
+async def test_a_vendor_of_responses_alone_is_asked_for_one() -> None:
+    asked = {"messages": SAID, "temperature": 0.5, "max_tokens": 99}
+    request = chat.parse_request(asked, "theirs").request
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, "remote::perplexity", api_key="x") as provider,
+    ):
+        assert not {"stop", "seed", "top_k"} & provider.parameters
+        with suppress(APIError):  # It replies to chats alone.
+            async with aclosing(provider.chat_completion(request)) as said:
+                async for _ in said:
+                    pass
+        where, body = vendor.asked[-1]
+        assert where.path.endswith("/responses")
+        assert json.loads(body)["max_output_tokens"] == 99
+        few = structs.replace(request, sampling=structs.replace(request.sampling, max_tokens=9))
+        assert provider.unsupported_values(few).keys() == {"max_tokens", "max_completion_tokens"}
+        sound = structs.replace(request, messages=(UserMessage((AudioContent("audio/wav", "x"),)),))
+        with pytest.raises(APIError, match="chats with audio"):
+            await anext(provider.chat_completion(sound))
 
 
 PDF = "data:application/pdf;base64,JVBERi0xLjc="

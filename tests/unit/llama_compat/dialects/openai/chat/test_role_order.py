@@ -52,6 +52,24 @@ def test_what_says_nothing_is_left_out() -> None:
         assert ordered(stopped) == [stopped]
 
 
+def test_instructions_come_before_what_the_user_says() -> None:
+    user: dict[str, Any] = {"role": "user", "content": "x"}
+    said, rule = {"role": "assistant", "content": "y"}, {"role": "system", "content": "Be brief."}
+    developer = {**rule, "role": "developer"}
+    assert ordered(user, said, rule, user) == [rule, user, said, user]
+    assert ordered(rule, user, said, developer, user, rule) == [rule, rule, user, said, user, rule]
+    assert ordered(*ASKED, *RESULTS, rule) == [rule, *ASKED, *RESULTS]
+    bridge = {"role": "assistant", "content": "OK."}
+    assert ordered(*ASKED, *RESULTS, rule, user) == [rule, *ASKED, *RESULTS, bridge, user]
+    assert ordered(user, said, rule) == [rule, user, {**said, "prefix": True}]
+
+
+def test_they_are_not_all_that_there_is() -> None:
+    rule: dict[str, Any] = {"role": "system", "content": "Be brief."}
+    assert ordered(rule) == [{**rule, "role": "user"}]
+    assert ordered(rule, {**rule, "role": "developer"}) == [rule, {**rule, "role": "user"}]
+
+
 @pytest.mark.parametrize(
     "messages",
     [
