@@ -40,7 +40,7 @@ MAX_SOURCE = 256 * 1024
 ASCII = "dw"
 """What means ASCII alone in a pattern: `\\d` and `\\w`, as in ECMA-262 and so in a schema."""
 
-_PATTERNS = re.compile(r"/((?:[^/\\\n]|\\.)++)/?")
+_PATTERNS = re.compile(r"/((?:[^/\\\n]|\\.)+)/?")
 """Those in a grammar."""
 
 NOTATION = "https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md"

@@ -52,7 +52,12 @@ OPENAI = "https://api.openai.com/v1"
             "messages",
             set(),
         ),
-        ("remote::gemini-native", {}, "gemini_generate", {"web_search"}),
+        (
+            "remote::gemini-native",
+            {},
+            "gemini_generate",
+            {"web_search", "web_fetch", "file_search", "mcp"},
+        ),
         ("remote::gemini-native", {"hosted_tools": []}, "gemini_generate", set()),
         (
             "remote::gemini-native",

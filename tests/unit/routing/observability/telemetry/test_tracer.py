@@ -21,7 +21,6 @@ from routing.policy.attempts import Attempt, Attempts, Why
 from routing.policy.targets import ProviderState
 from routing.request import Request
 from tests.unit.routing.observability.records.records import NOON, record
-from tests.unit.routing.observability.telemetry.test_metrics import TRAIL
 
 DISTRIBUTION = Distribution(
     providers=[
@@ -125,6 +124,19 @@ def test_a_request_and_its_attempt() -> None:
         "llama_compat.attempt.why": ("stringValue", "first"),
         "llama_compat.attempt.outcome": ("stringValue", "running"),
     }
+
+
+TRAIL = json.dumps(
+    [
+        {"target": "", "why": "turn", "outcome": "answered", "begun": 0.1, "ended": 0.5,
+         "input_tokens": 7, "output_tokens": 3},
+        {"target": "their_name", "why": "tool", "outcome": "answered", "begun": 0.5, "ended": 0.75,
+         "tool": "mcp"},
+        {"target": "their_name", "why": "tool", "outcome": "failed", "begun": 0.75, "ended": 1.75,
+         "tool": "mcp", "error": "unavailable"},
+    ]
+)  # fmt: skip
+"""What is kept of a reply in which the server ran a tool twice."""
 
 
 def test_turns_and_tools_of_a_reply_are_spans_of_their_own() -> None:
