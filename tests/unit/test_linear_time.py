@@ -22,6 +22,7 @@ from llama_compat.dialects.openai.chat import streams as chat
 from llama_compat.dialects.openai.repair.steady_chunks import SteadyChunks
 from llama_compat.dialects.openai_responses import replies as responses
 from llama_compat.errors import APIError
+from llama_compat.hosted.asked.filter_expressions import parse_expression
 from llama_compat.media.images import parse_data_url
 from llama_compat.text.reasoning import ReasoningParser
 from llama_compat.tools.formats import FORMATS, reply_parser
@@ -134,7 +135,23 @@ def cited_chat(text: str) -> object:
     return parser
 
 
-IN_ONE_CALL = (title, retry_after, data_url, steady_chunk, fields, surrogates, worker_text)
+def filter_expression(text: str) -> object:
+    try:
+        return parse_expression("a=1" + text, "tools[0]")
+    except APIError as error:
+        return error
+
+
+IN_ONE_CALL = (
+    title,
+    retry_after,
+    data_url,
+    steady_chunk,
+    fields,
+    surrogates,
+    worker_text,
+    filter_expression,
+)
 """What leaves all or most of it to C."""
 
 HERMES_CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
@@ -163,6 +180,8 @@ READERS: list[tuple[Callable[[str], object], Callable[[int], str], int]] = [
     *((reply_by_characters(name), lambda n: " \n" * n, 500) for name in FORMATS),
     (reply_by_characters("hermes"), lambda n: HERMES_CALL + "\n" * n, 2_000),
     (reply_by_characters("hermes"), lambda n: HERMES_CALL * n, 20),
+    (filter_expression, lambda n: " " * n, 2_000),
+    (filter_expression, lambda n: '"' + '\\"' * n, 2_000),
     (cited_interaction, lambda n: "a" * n, 100),
     (cited_response, lambda n: "a" * n, 100),
     (cited_chat, lambda n: "a" * n, 100),

@@ -73,9 +73,9 @@ def parse_expression(expression: str | None, path: str) -> AttributeFilter | Non
     Raises:
         APIError: 400, it has what is not known here, which is named.
     """
-    if expression is None or not expression.strip():
-        return None
-    return _Parser(expression, path).parsed()
+    # White space behind the last token would be tried from each of its characters on.
+    expression = (expression or "").rstrip()
+    return _Parser(expression, path).parsed() if expression else None
 
 
 def _tokens(expression: str) -> Iterator[_Token]:
