@@ -61,9 +61,17 @@ def named_server(tool: Mapping[str, Any]) -> tuple[Any, Any]:
     """The label and the URL by which a tool names its server, whether they are texts or not."""
     if "server_label" in tool or tool.get("type", GOOGLES_SERVER) != GOOGLES_SERVER:
         return tool.get("server_label"), tool.get("server_url")
-    name, reached = tool.get("name"), tool.get(googles_spelling(tool, _TRANSPORT), tool)
+    name, (reached, _) = tool.get("name"), _transport(tool)
     url = reached.get("url") if isinstance(reached, dict) else None
     return _NAMELESS if name is None else name, url
+
+
+def _transport(tool: Mapping[str, Any]) -> tuple[Any, str]:
+    """Where a tool of Google's says how its server is reached, whatever that is, and the path of
+    that in it: generateContent has an object for it, and Interactions the tool itself."""
+    name = googles_spelling(tool, _TRANSPORT)
+    said = tool.get(name)
+    return (tool, "") if said is None else (said, f".{name}")
 
 
 def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
@@ -74,10 +82,9 @@ def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
         APIError: 400 with the path of what is malformed.
     """
     label, _ = named_server(tool)
-    reached, way, transport = tool, path, googles_spelling(tool, _TRANSPORT)
-    if tool.get(transport) is not None:
-        way = f"{path}.{transport}"
-        reached = as_object(tool[transport], way)
+    said, place = _transport(tool)
+    way = f"{path}{place}"
+    reached = as_object(said, way)
     at = f"{path}.allowed_tools"
     allowed: tuple[str, ...] | None = None
     for index, each in enumerate(as_list(tool.get("allowed_tools"), at)):

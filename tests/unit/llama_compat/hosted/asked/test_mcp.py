@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from llama_compat.hosted.asked.mcp import server_call, server_tool_name
+from llama_compat.hosted.asked.mcp import (
+    named_server,
+    parse_googles_server,
+    server_call,
+    server_tool_name,
+)
 from llama_compat.tools.names import OPENAI_NAMES
 
 
@@ -22,3 +29,18 @@ def test_others_stay_as_they_are() -> None:
     assert server_tool_name("docs", "find") == "docs__find"
     call = server_call("c", "docs", "find", "{}")
     assert (call.tool_name, call.server_tool) == ("docs__find", ("docs", "find"))
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "d", "url": "https://d.example"},
+        {"name": "d", "streamableHttpTransport": {"url": "https://d.example"}},
+        {"name": "d", "streamable_http_transport": {"url": "https://d.example"}},
+        {"name": "d", "streamableHttpTransport": None, "url": "https://d.example"},
+        {"type": "mcp_server", "name": "d", "url": "https://d.example"},
+    ],
+)
+def test_a_server_of_googles_is_the_one_that_was_looked_at(tool: dict[str, Any]) -> None:
+    server = parse_googles_server(tool, "tools[0]")
+    assert (server.label, server.url) == named_server(tool) == ("d", "https://d.example")
