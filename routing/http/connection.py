@@ -42,8 +42,12 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 RESET_SECONDS = (0.02, 0.2)
 """So long after that it is seen whether the client has reset the connection; then once a second."""
 
+AGAIN_SECONDS = 1.0
+"""Then it is sent once more, as a relay between may have learnt by the first that the client has
+left, and tells so who sends it the next."""
+
 BEHIND_SECONDS = 5.0
-"""Who has not even got that by then has left."""
+"""Who has not even got that by then, and no answer, has left."""
 
 LINGER_SECONDS = 5.0
 """How long what a refused client still sends is read and thrown away, so that it gets to read why:
@@ -80,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._discarded = 0
         # Whether the client sends no more, and may be waiting for its answer all the same.
         self._half_closed = False
+        self._asked_again = False
 
     # asyncio's protocol ---------------------------------------------------------------------------
 
@@ -134,11 +139,16 @@ class Connection(asyncio.Protocol):
 
     def _look_for_reset(self) -> None:
         state = None if self._transport.is_closing() else peer_state(self._transport)
-        if state is not None and (
-            state.has_reset
-            or (state.is_behind and monotonic() - self._patience.since > BEHIND_SECONDS)
-        ):
+        if state is None:
+            return
+        # Of an answer that has begun something always is on its way, for `write_seconds`.
+        waits = self._answering is not None and not self._answering.started
+        waited = monotonic() - self._patience.since
+        if state.has_reset or (waits and state.is_behind and waited > BEHIND_SECONDS):
             self.abort()
+        elif waits and waited > AGAIN_SECONDS and not self._asked_again:
+            self._asked_again = True
+            self.writer.write(CONTINUE, at_once=True)
 
     def pause_writing(self) -> None:
         """The client takes its answer slower than it comes."""

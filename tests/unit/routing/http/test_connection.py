@@ -279,6 +279,50 @@ async def test_who_gets_nothing_of_what_it_is_sent_has_left(
         await until(lambda: script.gone == 1)
 
 
+async def test_who_reads_an_answer_that_has_begun_may_be_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a stream there always is something on its way to a client that is far off."""
+    go_on = asyncio.Event()
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await until(lambda: server.connection._half_closed)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"last"})
+
+    async with serving(stream) as server:
+        client = await server.connect()
+        await client.say(post(b"all"))
+        monkeypatch.setattr(module, "peer_state", lambda _: PeerState(True, False, True))
+        client.writer.write_eof()
+        await client.reader.readuntil(b"first\r\n")
+        connection = server.connection
+        connection._patience.begin(monotonic() - module.BEHIND_SECONDS - 1)
+        connection.look_at_clock(monotonic())
+        go_on.set()
+        assert (await client.rest()).endswith(b"last\r\n0\r\n\r\n")
+
+
+async def test_who_may_be_behind_a_relay_is_asked_once_more() -> None:
+    script = Script()
+    script.go_on.clear()
+    async with serving(script) as server:
+        client = await server.connect()
+        await client.say(post(b"all"))
+        client.writer.write_eof()
+        await until(lambda: bool(script.asked) and server.connection._half_closed)
+        server.connection._patience.begin(monotonic() - module.AGAIN_SECONDS - 1)
+        for _ in range(3):
+            server.connection.look_at_clock(monotonic())
+        script.go_on.set()
+        said = await client.rest()
+    assert said.startswith(2 * module.CONTINUE + b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_a_client_that_leaves_is_seen_behind_what_it_sent() -> None:
     script = Script()
     script.go_on.clear()
