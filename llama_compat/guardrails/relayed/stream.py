@@ -459,8 +459,9 @@ class GuardedStream:
         if not changed and not is_sealed and not is_placed:
             return held.raw
         match = DATA.fullmatch(held.raw)
-        if match is None:
-            return held.raw
+        if match is None and not (changed or is_sealed):
+            return held.raw  # no event, though it has the name of a place somewhere
+        assert match is not None
         event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
         if is_placed:
             event = moved(event, self._changes_of, in_bytes=self._counts_bytes)

@@ -150,14 +150,13 @@ class Dialer:
         Raises:
             TLSError: the handshake failed.
         """
-        tls = self._tls
-        if tls is None:
-            tls = await asyncio.to_thread(default_tls_context)
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(default_tls_context)
         try:
             inner = await asyncio.get_running_loop().start_tls(
                 transport,
                 protocol,
-                tls,
+                self._tls,
                 server_hostname=origin.host,
                 ssl_handshake_timeout=self._seconds,
             )
