@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -123,6 +123,10 @@ def run(
         )
     except (ProviderStartError, ServerStartError) as error:
         _fail(error)
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
     from providers.local.torch_engine import lost_devices
 
     if lost_devices.lost():
