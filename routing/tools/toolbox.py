@@ -13,7 +13,7 @@ from msgspec import structs
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
-from llama_compat.hosted.asked.mcp import tools_of
+from llama_compat.hosted.asked.mcp import BY_URL, tools_of
 from llama_compat.hosted.parts import ReplyPart
 from llama_compat.hosted.settings import ToolsSettings
 from llama_compat.hosted.toolbox import Bounds
@@ -207,7 +207,7 @@ class ServerTools:
         mcp = self.settings.mcp
         others = [each for each in servers if mcp is None or mcp.own(*each) is None]
         if "mcp" in kinds and (others or not servers):
-            _check(principal, "mcp_url")
+            _check(principal, BY_URL)
         for kind in sorted(kinds - {"mcp"}):
             _check(principal, kind)
         return len(others)

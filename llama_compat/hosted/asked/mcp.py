@@ -81,7 +81,7 @@ def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
     Raises:
         APIError: 400 with the path of what is malformed.
     """
-    label, _ = named_server(tool)
+    label, url = named_server(tool)
     said, place = _transport(tool)
     way = f"{path}{place}"
     reached = as_object(said, way)
@@ -96,7 +96,7 @@ def parse_googles_server(tool: Mapping[str, Any], path: str) -> MCPTool:
             allowed = (*(allowed or ()), *names)
     return MCPTool(
         text_in({"name": label}, "name", path),
-        optional_text_in(reached, "url", way) or "",
+        optional_text_in({"url": url}, "url", way) or "",
         headers=_parse_headers(reached, way),
         allowed_tools=allowed,
     )
@@ -137,6 +137,10 @@ def _parse_approval(value: Any, path: str) -> _Asks:
         f"'{path}' must be 'always', 'never', or name the tools that need it in"
         " 'always.tool_names'.",
     )
+
+
+BY_URL = "mcp_url"
+"""What a key's `tools` have where it may name servers by URL."""
 
 
 def tools_of(label: str) -> str:

@@ -105,8 +105,8 @@ def _hosted(tools: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         kind = kind_of(named) if isinstance(named, str) else None
         if kind is not None:
             yield kind, tool
-        else:
-            yield from _members(tool)
+        # Google's API reads these of a tool with a type as well.
+        yield from _members(tool)
 
 
 def _members(tool: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

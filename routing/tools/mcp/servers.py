@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from llama_compat.errors import invalid_parameter, tool_not_allowed, unknown_tool_server
 from llama_compat.exchange import Principal
-from llama_compat.hosted.asked.mcp import tools_of
+from llama_compat.hosted.asked.mcp import BY_URL, tools_of
 from llama_compat.hosted.settings import MCPServerSettings, MCPSettings
 from llama_compat.hosted.vocabulary import MCPTool
 from providers.remote.http1 import default_tls_context
@@ -69,6 +69,8 @@ class MCPServers:
             return MCPServer(own, asked, principal, self._settings, self._seconds, asks_users)
         if not asked.url or not self._settings.from_requests:
             raise unknown_tool_server(asked.label)
+        if not principal.may_call(BY_URL):
+            raise tool_not_allowed(BY_URL)
         if not asked.url.startswith(("http://", "https://")):
             raise invalid_parameter("tools", "An MCP server's URL begins with https:// or http://.")
         return MCPServer(None, asked, principal, self._settings, self._seconds, asks_users)

@@ -225,6 +225,24 @@ async def test_what_googles_apis_ask_for_is_googles_where_that_has_it(
 
 
 @pytest.mark.parametrize(
+    "server",
+    [
+        b'{"name": "docs", "streamableHttpTransport": null, "url": "https://d.example"}',
+        b'{"name": "d", "streamableHttpTransport": {"url": "https://d.example"}}',
+    ],
+)
+@pytest.mark.parametrize("named", [b"", b'"type": "web_search", '])
+async def test_no_server_is_named_to_those_who_ask_and_another_to_those_who_look(
+    server: bytes, named: bytes
+) -> None:
+    tools = b'"tools": [{"mcpServers": [{"name": "docs"}]}, {%b"mcpServers": [%b]}]'
+    key = Principal("k", tools=("web_search", "mcp.docs.*"))
+    with pytest.raises(APIError) as refused:
+        await equipped(tools % (named, server), GENERATE, key)
+    assert (refused.value.status, refused.value.code) == (403, "tool_not_allowed")
+
+
+@pytest.mark.parametrize(
     ("tool", "relayed"),
     [
         (b'{"googleSearch": {}, "urlContext": {}}', True),

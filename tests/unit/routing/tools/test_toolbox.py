@@ -76,6 +76,20 @@ async def test_a_request_has_no_crowd_of_servers_started(
     await tools.stop()
 
 
+async def test_a_key_connects_to_no_server_by_url_that_may_not(tmp_path: Path) -> None:
+    """Whatever was seen of it before."""
+    pytest.importorskip("mcp", reason="pip install 'llama-compat[mcp]'")
+    tools = ServerTools(settings(tmp_path, mcp={"from_requests": True}))
+    await tools.start()
+    assert tools.mcp is not None
+    asked = MCPTool("d", "https://d.example")
+    with pytest.raises(APIError) as refused:
+        tools.mcp.server(asked, Principal("k", tools=("mcp.*",)), asks_users=False)
+    assert (refused.value.status, refused.value.code) == (403, "tool_not_allowed")
+    tools.mcp.server(asked, Principal("k", tools=("mcp_url",)), asks_users=False)
+    await tools.stop()
+
+
 async def test_servers_are_connected_to_at_once(tmp_path: Path) -> None:
     both = asyncio.Barrier(2)
 

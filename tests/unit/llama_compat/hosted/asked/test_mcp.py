@@ -39,6 +39,7 @@ def test_others_stay_as_they_are() -> None:
         {"name": "d", "streamable_http_transport": {"url": "https://d.example"}},
         {"name": "d", "streamableHttpTransport": None, "url": "https://d.example"},
         {"type": "mcp_server", "name": "d", "url": "https://d.example"},
+        {"server_label": "d", "server_url": "https://d.example", "name": "e", "url": "https://e"},
     ],
 )
 def test_a_server_of_googles_is_the_one_that_was_looked_at(tool: dict[str, Any]) -> None:
