@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import BinaryIO
 
-from msgspec import Struct
-
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
 from llama_compat.going_on import going_on
+from llama_compat.media.documents import ANY_TYPE
 from providers.base import ProviderStartError
 from routing.batches.contents import Contents, ContentWriter, contents_of
+from routing.batches.file_rows import COLUMNS, StoredFile, lock_files, note
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
 from routing.storage.once import kept_once
@@ -34,35 +34,12 @@ BATCH_OUTPUT = "batch_output"
 HIDDEN = "hidden"
 """What a file is for that no client asked for: it is found by what it belongs to alone."""
 
-ANY_TYPE = "application/octet-stream"
-"""The media type of what may be anything."""
-
 PIECE_BYTES = 1 << 20
 """Files are written and read in pieces of about so much."""
 
 SWEEP_SECONDS = 60.0
 
 
-class StoredFile(Struct, frozen=True):
-    """What is known of a file: the columns of the table, in their order.
-
-    Attributes:
-        owner: the id of the key that it belongs to.
-        created, expires: in seconds since 1970.
-        media_type: what it is, such as `image/png`; `ANY_TYPE` where nobody knows.
-    """
-
-    id: str
-    owner: str
-    filename: str
-    purpose: str
-    bytes: int
-    created: float
-    expires: float | None
-    media_type: str = ANY_TYPE
-
-
-COLUMNS = StoredFile.__struct_fields__
 _COLUMNS = ", ".join(COLUMNS)
 
 _THERE = "owner = ? AND (expires IS NULL OR expires > ?)"
@@ -295,6 +272,14 @@ class FileStore:
             if error.status != 404:
                 raise
 
+    async def abandon(self, file_id: str) -> None:
+        """Leave nothing of a file that nobody was told of, be it noted or not: who waited for its
+        COMMIT may have left, or the database."""
+        with suppress(APIError), unavailable():
+            async with self.storage.transaction() as transaction:
+                await transaction.fetch("DELETE FROM files WHERE id = ?", file_id)
+        await self.remove(file_id)
+
     async def remove(self, file_id: str) -> None:
         """Remove the content of a file that nobody can find any more."""
         try:
@@ -381,7 +366,7 @@ class NewFile:
         try:
             await self._store.keep(file, bounded=self._room is not None)
         except BaseException:
-            await self._store.remove(self.id)
+            await self._store.abandon(self.id)
             raise
         return file
 
@@ -405,19 +390,6 @@ class NewFile:
         """Leave nothing of it, unless it has been kept."""
         with suppress(OSError):
             await asyncio.to_thread(self._writer.discard)
-
-
-async def lock_files(transaction: Transaction, condition: str, value: object) -> bool:
-    """Hold up others that delete files or have batches read them; False where there are none."""
-    update = f"UPDATE files SET bytes = bytes WHERE {condition} RETURNING id"
-    return bool(await transaction.fetch(update, value))
-
-
-async def note(transaction: Transaction, file: StoredFile) -> None:
-    """Note a file whose content is there, in place of one with its id."""
-    await transaction.fetch("DELETE FROM files WHERE id = ?", file.id)
-    row = tuple(getattr(file, name) for name in COLUMNS)
-    await transaction.insert("files", COLUMNS, [row])
 
 
 def new_id() -> str:

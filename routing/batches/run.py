@@ -14,7 +14,8 @@ import msgspec
 
 from routing.batches.asking import Asker, NotNow
 from routing.batches.checking import Check
-from routing.batches.files import BATCH_OUTPUT, HIDDEN, FileStore, NewFile, StoredFile, unreadable
+from routing.batches.file_rows import StoredFile
+from routing.batches.files import BATCH_OUTPUT, HIDDEN, FileStore, NewFile, unreadable
 from routing.batches.journal.rows import (
     AS_CANCELLED,
     AS_EXPIRED,

@@ -8,7 +8,7 @@ import msgspec
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.dialects.moments import exact_utc_text
-from routing.batches.files import StoredFile
+from routing.batches.file_rows import StoredFile
 from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from routing.batches.files import StoredFile, file_not_found, lock_files, note
+from routing.batches.file_rows import StoredFile, lock_files, note
+from routing.batches.files import file_not_found
 from routing.batches.journal.lease import WorkerLease
 from routing.batches.journal.rows import (
     ASKED,

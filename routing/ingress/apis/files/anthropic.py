@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from llama_compat.dialects.anthropic_messages.models import render_page
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC
 from llama_compat.errors import APIError, invalid_parameter
-from routing.batches.files import ANY_TYPE
+from llama_compat.media.documents import ANY_TYPE
 from routing.batches.shown import anthropic_file
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis.files.store import (

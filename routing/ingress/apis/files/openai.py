@@ -9,7 +9,7 @@ from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import invalid_parameter, missing_parameter
-from routing.batches.files import ANY_TYPE
+from llama_compat.media.documents import ANY_TYPE
 from routing.batches.shown import openai_file
 from routing.ingress.apis.files.store import (
     files_of,

@@ -12,11 +12,11 @@ from starlette.background import BackgroundTask
 
 from llama_compat.errors import APIError, invalid_parameter
 from routing.asgi import headers_by_name
+from routing.batches.file_rows import StoredFile
 from routing.batches.files import (
     ANY_TYPE,
     PIECE_BYTES,
     FileStore,
-    StoredFile,
     file_too_large,
 )
 from routing.ingress.body import is_longer, part_in

@@ -13,7 +13,8 @@ from msgspec import structs
 
 from llama_compat.distribution import FilesSettings
 from llama_compat.errors import APIError
-from routing.batches.files import HIDDEN, FileStore, StoredFile, is_id
+from routing.batches.file_rows import StoredFile
+from routing.batches.files import HIDDEN, FileStore, is_id
 from routing.batches.journal.journal import Journal
 from routing.storage.pages import Cursor
 from tests.postgres import LossyWay, PostgresServer, emptied
@@ -89,6 +90,26 @@ async def test_a_file_that_nobody_heard_was_kept_is_there(
         found, _ = await store.page("key-a", **listing)  # type: ignore[arg-type]
         assert {each.id for each in found} == {each.id for each in kept}
         assert [await content(store, each) for each in found] == [b"mine"] * 4
+
+
+async def test_of_a_file_whose_client_left_nothing_is_there(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name stayed, where the COMMIT was on its way, and no content."""
+    async with opened(tmp_path, address) as store:
+        keep = store.keep
+
+        async def kept_for_nobody(file: StoredFile, *, bounded: bool) -> None:
+            await keep(file, bounded=bounded)
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(store, "keep", kept_for_nobody)
+        with pytest.raises(asyncio.CancelledError):
+            await put(store, "key-a")
+        listing = {"purpose": None, "cursor": None, "limit": 10, "ascending": True}
+        found, _ = await store.page("key-a", **listing)  # type: ignore[arg-type]
+        assert list(found) == []
+    assert list((tmp_path / "files").iterdir()) == []
 
 
 async def test_a_file_is_deleted_or_has_a_batch_that_reads_it(tmp_path: Path, address: str) -> None:

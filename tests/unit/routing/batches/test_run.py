@@ -14,7 +14,8 @@ import pytest
 from llama_compat.distribution import BatchesSettings, FilesSettings
 from llama_compat.errors import APIError
 from llama_compat.exchange import ANYBODY
-from routing.batches.files import HIDDEN, FileStore, StoredFile
+from routing.batches.file_rows import StoredFile
+from routing.batches.files import HIDDEN, FileStore
 from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job, LineRow
 from routing.batches.run import read_lines
 from routing.batches.wires import MESSAGES_ENDPOINT, LineOutcome
