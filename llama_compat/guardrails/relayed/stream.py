@@ -455,12 +455,11 @@ class GuardedStream:
                 self._thoughts_changed |= is_thought and bool(piece.edits)
         is_sealed = self._thoughts_changed and _SEALED.search(held.raw) is not None
         is_changed = any(each.changes.are_some for each in self._parts.values())
-        is_placed = is_changed and _PLACED.search(held.raw) is not None
+        is_odd = held.event is None and not held.pieces
+        is_placed = is_changed and not is_odd and _PLACED.search(held.raw) is not None
         if not changed and not is_sealed and not is_placed:
             return held.raw
         match = DATA.fullmatch(held.raw)
-        if match is None and not (changed or is_sealed):
-            return held.raw  # no event, though it has the name of a place somewhere
         assert match is not None
         event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
         if is_placed:

@@ -217,3 +217,11 @@ def test_long_texts_take_no_long_time_to_compare() -> None:
     assert changes.place(100_000, in_bytes=False, is_end=True) == 200_000
     many = "alice@example.com, " * 20_000
     assert changes_between(many, many.replace(MAIL, "<E>")).are_some
+
+
+@pytest.mark.parametrize("odd", [b'{"annotations": [1,}', b'"annotations": 1'])
+def test_what_nobody_reads_as_an_event_has_no_places(odd: bytes) -> None:
+    stream = GuardedStream(guard_of(mode="redact"), None, {})
+    chat = json.dumps({"choices": [{"index": 0, "delta": {"content": f"{MAIL}, "}}]}).encode()
+    shown = stream.push(b"data: %b\n\n" % chat) + stream.push(b"data: %b\n\n" % odd)
+    assert (shown + stream.finish()).endswith(b"data: %b\n\n" % odd)
