@@ -11,10 +11,10 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.background import BackgroundTask
 
 from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.media.documents import ANY_TYPE
 from routing.asgi import headers_by_name
 from routing.batches.file_rows import StoredFile
 from routing.batches.files import (
-    ANY_TYPE,
     PIECE_BYTES,
     FileStore,
     file_too_large,
