@@ -264,8 +264,8 @@ class CallTools:
         """The tools that `request` asks for, for one reply to it.
 
         Raises:
-            APIError: 403, no tool of a server is for the key; 400, there is no such server, or one
-                is named twice, or too many are.
+            APIError: 403, one is not for the key, or no tool of a server; 400, there is no such
+                server, or one is named twice, or too many are.
         """
         tools, principal, settings = self._tools, self._principal, self._tools.settings
         opened = ReplyTools({each.tool_name for each in request.tools})
@@ -277,13 +277,16 @@ class CallTools:
             sessions = await self._connected(request.hosted, running)
             for asked in request.hosted:
                 if isinstance(asked, WebSearchTool) and settings.web_search is not None:
+                    _check(principal, "web_search")
                     assert tools.search is not None
                     opened.add(WebSearch(asked, settings.web_search, tools.search, web))
                 elif isinstance(asked, WebFetchTool) and settings.web_fetch is not None:
+                    _check(principal, "web_fetch")
                     assert tools.web is not None
                     is_known = opened.knows_url_of(request.messages)
                     opened.add(WebFetch(asked, settings.web_fetch, tools.web, is_known, pages))
                 elif isinstance(asked, FileSearchTool) and settings.file_search is not None:
+                    _check(principal, "file_search")
                     assert tools.vector_stores is not None
                     stores = tools.vector_stores
                     search = FileSearch(asked, settings.file_search, stores, principal, files)

@@ -26,11 +26,20 @@ def settings(folder: Path, **more: Any) -> ToolsSettings:
     return ToolsSettings.model_validate({"web_search": search, **more})
 
 
-async def outputs(tools: ServerTools, *hosted: HostedTool, called: tuple[str, ...]) -> list[str]:
+KEY = Principal("k")
+
+
+async def outputs(
+    tools: ServerTools,
+    *hosted: HostedTool,
+    called: tuple[str, ...],
+    key: Principal = KEY,
+    kinds: tuple[str, ...] = ("web_search", "mcp"),
+) -> list[str]:
     """Words for what went wrong with each of some searches, or none."""
     toolbox = tools.for_call(
-        Principal("k"),
-        frozenset({"web_search", "mcp"}),
+        key,
+        frozenset(kinds),
         asks_users=False,
         affords=lambda usage: True,
         parts=[],
@@ -73,6 +82,17 @@ async def test_a_request_has_no_crowd_of_servers_started(
     with pytest.raises(APIError, match=says) as refused:
         await outputs(tools, *(MCPTool(*each) for each in servers), called=())
     assert (refused.value.status, refused.value.param) == (400, "tools")
+    await tools.stop()
+
+
+async def test_a_key_opens_no_tool_that_it_may_not(tmp_path: Path) -> None:
+    """Whatever was seen of it before."""
+    tools = ServerTools(settings(tmp_path))
+    await tools.start()
+    key = Principal("k", tools=("web_fetch",))
+    with pytest.raises(APIError) as refused:
+        await outputs(tools, WebSearchTool("a"), called=(), key=key, kinds=())
+    assert (refused.value.status, refused.value.code) == (403, "tool_not_allowed")
     await tools.stop()
 
 
