@@ -47,7 +47,7 @@ DATA = re.compile(rb"((?:(?:event|id):[^\n]*\n)*(?:data: ?)?)(\{[^\n]*\})(\s*)")
 
 _SEALED = re.compile(rb'ignature"')
 
-_PLACED = re.compile(rb'"(?:%b)"' % "|".join(NAMED).encode())
+_PLACED = re.compile(rb'"(?:%b)"\s*:(?!\s*(?:\[\s*\]|null))' % "|".join(NAMED).encode())
 
 _MOST_TOLD = 10_000
 """So many events are remembered that are no piece of a text."""
@@ -384,8 +384,8 @@ class GuardedStream:
         last, self._last = self._last, (part, at, raw)
         self._shape = None
         member = at[-1]
-        if not isinstance(member, str):
-            return
+        if not isinstance(member, str) or _PLACED.search(raw) is not None:
+            return  # Places are numbers, and not of those that count.
         if last is not None and last[0] is part and last[1] == at:
             self._shape = shape_of(last[2], raw, member)
         if self._shape is None:

@@ -62,6 +62,33 @@ def test_places_of_chat_completions() -> None:
     assert place_in(SHOWN, message["annotations"][0]["url_citation"]) == CITED
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_places_of_events_that_are_like_each_other(at_once: bool) -> None:
+    """All but a text and numbers is the same in them: they are not told by their bytes alone."""
+    begin, words = f"{MAIL}: ", ["one ", "two ", "three ", "four ", "five "]
+    events: list[dict[str, Any]] = [{"content": begin}]
+    at = len(begin)
+    for each in words:
+        cited = {"url": "u", "start_index": at, "end_index": at + len(each)}
+        events.append({"content": each, "annotations": [{"url_citation": cited}]})
+        at += len(each)
+    came = [
+        b"data: %b\n\n" % json.dumps({"choices": [{"index": 0, "delta": each}]}).encode()
+        for each in events
+    ]
+    stream = GuardedStream(guard_of(mode="redact"), None, {})
+    shown = b"".join(map(stream.push, [b"".join(came)] if at_once else came)) + stream.finish()
+    lines = [json.loads(line[6:]) for line in shown.decode().splitlines() if line]
+    deltas = [each["choices"][0]["delta"] for each in lines]
+    text = "".join(each["content"] for each in deltas)
+    cited_words = [
+        place_in(text, each["url_citation"])
+        for delta in deltas
+        for each in delta.get("annotations", ())
+    ]
+    assert cited_words == words
+
+
 def said(whole: Any, *, in_bytes: bool = False) -> Any:
     guard: Guard = guard_of(mode="redact")
     return moved_with(whole, guard.said(whole), in_bytes=in_bytes)
