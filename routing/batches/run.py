@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from llama_compat.errors import APIError
 from routing.batches.asking import Asker, NotNow
 from routing.batches.checking import Check
 from routing.batches.file_rows import StoredFile
@@ -162,7 +163,15 @@ class Run:
         if await self._journal.claim_job(job.id, "cancelling"):
             status, undone = _BROKEN_OFF[job.reason or AS_CANCELLED]
             # Anthropic's clients are told of each request, of which the batch knows the number.
-            output = None if job.api == "openai" else await self._none_answered(undone)
+            output = None
+            if job.api != "openai":
+                try:
+                    output = await self._none_answered(undone)
+                except APIError as error:
+                    # Of an input that is gone nobody knows the names any more, and it would be
+                    # looked for as long as there are batches.
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
             await self._journal.end(job, status, (output, None), job.total, None)
             await self._worker.tidy(job.id)
 

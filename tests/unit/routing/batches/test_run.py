@@ -174,7 +174,10 @@ async def test_an_input_that_is_torn_is_one_that_cant_be_read(setting: Setting) 
     assert (caught.value.status, caught.value.code) == (503, "store_unavailable")
 
 
-async def test_each_request_of_messages_is_told_of_though_none_was_begun(setting: Setting) -> None:
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_each_request_of_messages_is_told_of_though_none_was_begun(
+    setting: Setting, is_gone: bool
+) -> None:
     """Anthropic's clients count what became of each, and found no result of any."""
     files, worker = setting.worker.files, setting.worker
     file = await files.begin("key-a")
@@ -189,10 +192,15 @@ async def test_each_request_of_messages_is_told_of_though_none_was_begun(setting
     await worker.journal.add(asked, is_uploaded=True)
     assert await worker.journal.break_off(asked.id, AS_CANCELLED)
     setting.vendor.let.set()
+    if is_gone:
+        setting.input.with_name(kept.id).unlink()
     await setting.look()
     await setting.run()
     found = await worker.journal.get(asked.id)
     assert (found.status, found.undone, found.error_file) == ("cancelled", 3, None)
+    if is_gone:
+        assert found.output_file is None
+        return
     lines = b"".join([piece async for piece in files.content(found.output_file)]).splitlines()
     assert list(map(json.loads, lines)) == [
         {"custom_id": name, "result": {"type": "canceled"}} for name in "abc"
