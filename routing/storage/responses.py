@@ -115,7 +115,7 @@ class ResponseStore:
             raise ProviderStartError(f"`server.storage`: {error}.") from None
         self.running = RunningReplies(self._storage, clock)
         self._sweeping: asyncio.Task[None] | None = None
-        self._saving: set[asyncio.Task[None]] = set()
+        self._saving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Open the storage.

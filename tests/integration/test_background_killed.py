@@ -4,6 +4,7 @@ each of them once, and what they cost is counted and recorded once."""
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -209,3 +210,29 @@ def test_one_that_stops_leaves_them_to_another_at_once(
         (record,) = records(other)
         assert (record["output_tokens"], record["cancelled"]) == (300, 0)
         wire.eventually(lambda: abs(used(other) - COST) < 1e-9)
+
+
+def test_one_that_comes_back_after_it_was_taken_for_dead_counts_nothing(
+    tmp_path: Path, vendor: BackgroundVendor, storage: str
+) -> None:
+    path = template(tmp_path / "gateway.yaml", vendor, storage)
+    with running(path) as first, running(path) as other:
+        client = Client("responses", first.url, CLIENT)
+        ordered = client.ask().id
+        wire.eventually(lambda: vendor.looks[vendor.last] >= 1)
+        first.send_signal(signal.SIGSTOP)
+        try:
+            left(storage)
+            other.wait_for_log("which another process left")
+            vendor.done.add(vendor.last)
+            there = Client("responses", other.url, CLIENT)
+            assert there.until(ordered, "completed").output_text == ANSWER
+            wire.eventually(lambda: len(records(other)) == 1)
+        finally:
+            first.send_signal(signal.SIGCONT)
+        assert client.get(ordered).output_text == ANSWER
+        looks = vendor.looks[vendor.last]
+        time.sleep(2.5)  # it looks, and writes, or finds out that it has nothing to say
+        assert len(records(other)) == 1
+        assert vendor.looks[vendor.last] <= looks + 1
+        assert abs(used(other) - COST) < 1e-9

@@ -38,6 +38,9 @@ MAX_RUNNING = 256
 LOOK_SECONDS = 1.0
 """How often the store is asked whether another process was told to cancel one."""
 
+AFTER_OUTAGE_SECONDS = 5.0
+"""So long after the store was away nothing is taken from others."""
+
 KEEP_SECONDS = 600.0
 """So long the store may be away until what has been made, and paid for, is let go."""
 
@@ -288,7 +291,7 @@ class BackgroundResponses:
                     await self._adopt([each for each, at in left.items() if self._can_adopt(at)])
             except APIError:  # the store has said why
                 # It was away for others too, who are not dead: they say so before this is over.
-                self._adopts_from = time.monotonic() + 5 * LOOK_SECONDS
+                self._adopts_from = time.monotonic() + AFTER_OUTAGE_SECONDS
             await asyncio.sleep(LOOK_SECONDS)
 
     # What others have left ------------------------------------------------------------------------
