@@ -83,6 +83,7 @@ class Request(Struct, eq=False):
         complete: whether the client got all of the reply.
         cancelled: whether it left, or the server stopped, before that.
         goes_on: whether it ends later than its answer, in the background.
+        is_handed_on: whether another process goes on with it, whose record it is then.
         cached: whether its reply is one that others had asked for, so that it costs nothing.
         hit: where that is in the memory of this process, as the same bytes.
         stays: called when its client has left, says whether others wait for the same, so that it is
@@ -120,6 +121,7 @@ class Request(Struct, eq=False):
     complete: bool = False
     cancelled: bool = False
     goes_on: bool = False
+    is_handed_on: bool = False
     cached: bool = False
     hit: MemoryHit | None = None
     stays: Callable[[Callable[[], None]], bool] | None = None
@@ -263,6 +265,12 @@ class Request(Struct, eq=False):
             await self.settle()
         finally:
             self.end()
+
+    def hand_on(self) -> None:
+        """Another process goes on with what went on after its answer: it ends here as if nothing
+        had come of it."""
+        self.reply, self.goes_on, self.is_handed_on = None, False, True
+        self.end()
 
     def end(self) -> None:
         """It has ended, as well as could be."""

@@ -23,6 +23,7 @@ from routing.auth import AdminGate, Authenticator, Overseers, keys_unavailable, 
 from routing.cache.readings import Readings
 from routing.ingress.body import Bodies
 from routing.layers.chain import Owner, WantedLayers, chain_of
+from routing.layers.keeping.adopting import Adopter
 from routing.layers.keeping.background import BackgroundResponses
 from routing.models import ModelTable
 from routing.observability.assembly import observers_of
@@ -125,7 +126,7 @@ class Runtime:
         )
         self.running: set[Request] = set()
         self._sample_bytes = sample_bytes_of(self.observers, self.ledger)
-        self.background = BackgroundResponses(self.responses, self.providers)
+        self.background = BackgroundResponses(self.responses, self.providers, Adopter(self))
         self.readings = None if parts.caches is None else Readings()
         self._guardrails = guardrails_of(distribution)
         owner = Owner(self.begin, self.route, self.hold, self.release)
@@ -339,7 +340,7 @@ class Runtime:
 
     def _ended(self, request: Request) -> None:
         self.running.discard(request)
-        if self.observers is not None:
+        if self.observers is not None and not request.is_handed_on:
             self.observers.ended(request)
 
     def route(self, request: Request) -> None:

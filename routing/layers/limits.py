@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llama_compat.exchange import Reply
 from llama_compat.types import Usage
+from routing.access.limits.rules import NO_DEMAND, Resource, Rules
 from routing.request import Handler, Request
 
 if TYPE_CHECKING:
@@ -47,13 +48,28 @@ class LimitsLayer:
         if rules:
             most = partial(self._ledger.most, route)
             admission = await self._limits.admit(rules, call, most, request.meets)
-            request.reserves(partial(self._settle, admission))
+            request.reserves(partial(_settle, self._ledger, admission))
         return await self._next(request)
 
-    def _settle(self, admission: Admission, request: Request) -> asyncio.Task[None] | None:
-        try:
-            usage = self._ledger.spent(request).usage or Usage()
-            return admission.settle_usage(usage, partial(self._ledger.cost, request))
-        except Exception:
-            log.exception("what request %s used is not known", request.request_id)
-            return admission.settle(None, None)
+
+_KNOWN_LATER = (Resource.tokens, Resource.budget)
+"""What is counted as a request ends; all else is when it is let in, or ends with its process."""
+
+
+def owe(limits: RequestLimits, ledger: Ledger, request: Request) -> None:
+    """Have a request count as it ends that a process let in which is gone."""
+    principal, name = request.principal, "" if request.route is None else request.route.name
+    assert principal is not None
+    rules = limits.rules(principal, name)
+    counted = Rules(each for each in rules if each.resource in _KNOWN_LATER)
+    if counted:
+        request.reserves(partial(_settle, ledger, limits.owe(counted, NO_DEMAND)))
+
+
+def _settle(ledger: Ledger, admission: Admission, request: Request) -> asyncio.Task[None] | None:
+    try:
+        usage = ledger.spent(request).usage or Usage()
+        return admission.settle_usage(usage, partial(ledger.cost, request))
+    except Exception:
+        log.exception("what request %s used is not known", request.request_id)
+        return admission.settle(None, None)

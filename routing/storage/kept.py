@@ -18,11 +18,15 @@ class AtVendor(Struct, frozen=True):
         provider: whose vendor it is.
         model: the vendor's name of the model.
         id: the vendor's of the reply.
+        asked: the model that the client asked for; empty where that was not noted.
+        request_id: of the request that it came of; the same.
     """
 
     provider: str
     model: str
     id: str
+    asked: str = ""
+    request_id: str = ""
 
 
 class KeptAPI(Struct, frozen=True):

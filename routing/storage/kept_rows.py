@@ -1,18 +1,22 @@
-"""Replies that are kept, as rows: the tables, and what each column of a reply says."""
+"""Replies that are kept, as rows: the tables, what each column of a reply says, and whose those are
+that run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from routing.storage.kept import AtVendor, api_of
-from routing.storage.storage import Migrations
+from routing.storage.outage import unavailable
+from routing.storage.storage import Migrations, Row, Storage
 
 ALIVE_SECONDS = 30.0
-"""A response in the background whose process says nothing of it for so long is given up."""
+"""A response in the background whose process says nothing of it for so long is another's to see to:
+what a vendor makes is followed on, what was made in that process has failed."""
 
 RUNNING = ("queued", "in_progress")
 """The statuses of a reply that is not there yet."""
@@ -42,6 +46,11 @@ RESPONSES = Migrations(
             "INSERT INTO stored_total VALUES (0)",
         ],
         ["ALTER TABLE stored_responses ADD COLUMN at_vendor {blob}"],
+        [
+            "ALTER TABLE stored_responses ADD COLUMN worker TEXT",
+            "CREATE INDEX stored_responses_running ON stored_responses (alive_until)"
+            " WHERE alive_until IS NOT NULL",
+        ],
     ],
 )
 
@@ -119,3 +128,102 @@ class ReplyRow(Struct, frozen=True):
 def placed(column: bytes | None) -> AtVendor | None:
     """Where a reply is made, as its column says; None if here."""
     return None if column is None else msgspec.json.decode(column, type=AtVendor)
+
+
+def marks(values: Sequence[object]) -> str:
+    """As many question marks; for none, what is in no table."""
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+replies_unavailable = partial(unavailable, "Stored responses", ", or with 'store' false")
+"""Where they are used for a client, or go on in the background."""
+
+
+class LeftReply(Struct, frozen=True):
+    """A reply in the background whose process has said nothing of it for too long.
+
+    Attributes:
+        owner: whose it is.
+        created: when it was begun, in seconds since 1970.
+        reply: as it is kept.
+        at_vendor: who makes it, if that is a vendor.
+    """
+
+    owner: str
+    created: float
+    reply: dict[str, Any]
+    at_vendor: AtVendor | None
+
+
+_WORKERS = "(worker IS NULL OR worker = ?)"
+"""A reply that no other worker has claimed; who began it says so with its first word."""
+
+
+class RunningReplies:
+    """Who works on replies in the background, which are theirs as long as they say so.
+
+    All raise 503 where the storage is away.
+
+    Args:
+        storage: where they are.
+        clock: the time in seconds since 1970.
+    """
+
+    def __init__(self, storage: Storage, clock: Callable[[], float]) -> None:
+        self._storage = storage
+        self._clock = clock
+
+    async def keep_alive(self, ids: Sequence[str], worker: str) -> set[str]:
+        """Say that `worker` still works on these replies; those of them of which it is not wanted
+        any more, for they were cancelled or deleted, or another has claimed them."""
+        alive = await self._changed(
+            "UPDATE stored_responses SET alive_until = ?, worker = ?, status = 'in_progress'"
+            f" WHERE id IN ({marks(ids)}) AND status IN {RUNNING} AND {_WORKERS} RETURNING id",
+            self._clock() + ALIVE_SECONDS,
+            worker,
+            *ids,
+            worker,
+        )
+        return set(ids) - {reply_id for (reply_id,) in alive}
+
+    async def let_go(self, reply_id: str, worker: str) -> None:
+        """Have others claim a reply at once, on which `worker` works no more."""
+        await self._changed(
+            "UPDATE stored_responses SET alive_until = 0"
+            f" WHERE id = ? AND status IN {RUNNING} AND {_WORKERS}",
+            reply_id,
+            worker,
+        )
+
+    async def left(self) -> dict[str, AtVendor | None]:
+        """The ids of the replies whose workers have said nothing of them for too long, and the
+        vendor that makes each; None for what was made in a process that is gone."""
+        with replies_unavailable():
+            rows = await self._storage.fetch(
+                "SELECT id, at_vendor FROM stored_responses"
+                f" WHERE alive_until < ? AND status IN {RUNNING} ORDER BY alive_until",
+                self._clock(),
+            )
+        return {reply_id: placed(place) for reply_id, place in rows}
+
+    async def claim(self, ids: Sequence[str], worker: str) -> list[LeftReply]:
+        """Have those of these replies that are left be `worker`'s; nobody else gets them."""
+        now = self._clock()
+        rows = await self._changed(
+            "UPDATE stored_responses SET alive_until = ?, worker = ?"
+            f" WHERE id IN ({marks(ids)}) AND alive_until < ? AND status IN {RUNNING}"
+            " RETURNING owner, created, response, at_vendor",
+            now + ALIVE_SECONDS,
+            worker,
+            *ids,
+            now,
+        )
+        return [
+            LeftReply(owner, created, msgspec.json.decode(reply), placed(place))
+            for owner, created, reply, place in rows
+        ]
+
+    async def _changed(self, statement: str, *values: Any) -> list[Row]:
+        with replies_unavailable():
+            async with self._storage.transaction() as transaction:
+                return await transaction.fetch(statement, *values)

@@ -15,8 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -27,18 +26,19 @@ from llama_compat.going_on import going_on
 from providers.base import ProviderStartError
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
 from routing.storage.kept_rows import (
-    ALIVE_SECONDS,
     RESPONSES,
     RUNNING,
     TAKEN_OVER,
     Items,
     ReplyRow,
+    RunningReplies,
     item_ids,
+    marks,
     output_of,
     placed,
+    replies_unavailable,
 )
 from routing.storage.once import kept_once
-from routing.storage.outage import unavailable
 from routing.storage.storage import (
     Row,
     StorageError,
@@ -47,6 +47,8 @@ from routing.storage.storage import (
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_CHAIN = 1000
 """As many responses may go on from one another."""
@@ -90,6 +92,9 @@ class ResponseStore:
         settings: how long and how much, and where, if not in `address`.
         address: of the storage of the template.
         clock: the time in seconds since 1970.
+
+    Attributes:
+        running: who works on those that run.
     """
 
     keeps = True
@@ -108,8 +113,9 @@ class ResponseStore:
             self._storage = open_storage(f"sqlite:{own}" if own else address, [RESPONSES])
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}.") from None
+        self.running = RunningReplies(self._storage, clock)
         self._sweeping: asyncio.Task[None] | None = None
-        self._saving: set[asyncio.Task[None]] = set()
+        self._saving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Open the storage.
@@ -179,14 +185,21 @@ class ResponseStore:
             return
         await self._surely(self._save(row, item_ids(input, response)))
 
-    async def complete(self, response: Mapping[str, Any]) -> None:
+    async def complete(self, response: Mapping[str, Any], worker: str | None = None) -> bool:
         """Put the end of a background response in the place of what is kept of it. A cancelled
         caller does not stop that.
 
-        Nothing happens where it has been cancelled or deleted meanwhile. One that is larger than
-        all that may be kept has failed.
+        Nothing happens where it has been cancelled or deleted meanwhile, or another worker has
+        claimed it. One that is larger than all that may be kept has failed.
+
+        Args:
+            response: as it is at its end.
+            worker: whose it has to be; None for whoever asks.
+
+        Returns:
+            Whether it is that worker's to say what has come of it.
         """
-        await self._surely(self._complete(response))
+        return await self._surely(self._complete(response, worker))
 
     async def get(
         self, owner: str, response_id: str, api: KeptAPI = RESPONSES_KEPT
@@ -211,8 +224,7 @@ class ResponseStore:
         at_vendor = placed(place)
         is_left = status in RUNNING and alive_until is not None and alive_until < self._clock()
         if is_left and at_vendor is None:
-            decoded = api.failed(decoded, _GIVEN_UP)
-            await self.complete(decoded)
+            decoded = await self.give_up(decoded)
         return StoredResponse(
             decoded, msgspec.json.decode(input), at_vendor, is_left and at_vendor is not None
         )
@@ -294,7 +306,7 @@ class ResponseStore:
         rows = await self._fetch(
             "SELECT stored_items.id, min(stored_responses.id) FROM stored_items"
             " JOIN stored_responses ON stored_items.response = stored_responses.id"
-            f" WHERE stored_items.id IN ({_marks(wanted)}) AND {_OWNED} GROUP BY stored_items.id",
+            f" WHERE stored_items.id IN ({marks(wanted)}) AND {_OWNED} GROUP BY stored_items.id",
             *wanted,
             owner,
             self._oldest(),
@@ -303,39 +315,31 @@ class ResponseStore:
         found = {item.get("id"): item for items in held.values() for item in items}
         return {item_id: found[item_id] for item_id in wanted if item_id in found}
 
-    async def keep_alive(self, ids: Sequence[str]) -> set[str]:
-        """Say that these responses are still worked on; those of them that nobody wants any more,
-        for they were cancelled or deleted."""
-        with _unavailable():
-            async with self._storage.transaction() as transaction:
-                alive = await transaction.fetch(
-                    "UPDATE stored_responses SET alive_until = ?, status = 'in_progress'"
-                    f" WHERE id IN ({_marks(ids)}) AND status IN {RUNNING}"
-                    " RETURNING id",
-                    self._clock() + ALIVE_SECONDS,
-                    *ids,
-                )
-        return set(ids) - {response_id for (response_id,) in alive}
+    async def give_up(self, response: Mapping[str, Any]) -> dict[str, Any]:
+        """Have a response be failed that was made in a process that is gone; as it is then."""
+        failed = api_of(response["id"]).failed(response, _GIVEN_UP)
+        await self.complete(failed)
+        return failed
 
     # Statements -----------------------------------------------------------------------------------
 
     def _oldest(self) -> float:
         return self._clock() - self._settings.ttl
 
-    async def _surely(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _surely(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`, which a cancelled caller does not stop."""
         saving = asyncio.create_task(work)
         self._saving.add(saving)
         saving.add_done_callback(self._saving.discard)
-        await asyncio.shield(saving)
+        return await asyncio.shield(saving)
 
     async def _fetch(self, statement: str, *values: Any) -> list[Row]:
-        with _unavailable():
+        with replies_unavailable():
             return await self._storage.fetch(statement, *values)
 
     @asynccontextmanager
     async def _writing(self) -> AsyncGenerator[Transaction, None]:
-        with _unavailable():
+        with replies_unavailable():
             async with self._storage.transaction() as transaction:
                 await _have_total(transaction)
                 yield transaction
@@ -352,7 +356,7 @@ class ResponseStore:
             await self._make_room(transaction)
 
         is_there = ("SELECT 1 FROM stored_responses WHERE id = ?", row.id)
-        with _unavailable():
+        with replies_unavailable():
             await kept_once(self._storage, is_there, keep)
 
     async def _make_room(self, transaction: Transaction) -> None:
@@ -363,17 +367,20 @@ class ResponseStore:
             oldest = "id IN (SELECT id FROM stored_responses ORDER BY created, id LIMIT 1)"
             await _removed(transaction, oldest)
 
-    async def _complete(self, response: Mapping[str, Any]) -> None:
+    async def _complete(self, response: Mapping[str, Any], worker: str | None) -> bool:
         encoded = msgspec.json.encode(response)
         async with self._writing() as transaction:
             before = await transaction.fetch(
-                "SELECT size, input_bytes FROM stored_responses"
-                f" WHERE id = ? AND status IN {RUNNING}",
+                "SELECT size, input_bytes, status, worker FROM stored_responses WHERE id = ?",
                 response["id"],
             )
             if not before:
-                return
-            ((size, input_bytes),) = before
+                return True  # it was deleted
+            ((size, input_bytes, status, claimed_by),) = before
+            if None not in (worker, claimed_by) and worker != claimed_by:
+                return False
+            if status not in RUNNING:
+                return True
             if input_bytes + len(encoded) > self._settings.max_bytes:
                 _log_too_large(response["id"], input_bytes + len(encoded))
                 api = api_of(response["id"])
@@ -390,11 +397,12 @@ class ResponseStore:
             await _add(transaction, input_bytes + len(encoded) - size)
             await _index(transaction, response["id"], item_ids((), response))
             await self._make_room(transaction)
+        return True
 
     async def _held(self, ids: Sequence[str]) -> dict[str, Items]:
         """The items of each of these responses."""
         rows = await self._fetch(
-            f"SELECT id, input, response FROM stored_responses WHERE id IN ({_marks(ids)})", *ids
+            f"SELECT id, input, response FROM stored_responses WHERE id IN ({marks(ids)})", *ids
         )
         return {
             response_id: msgspec.json.decode(input)
@@ -420,7 +428,6 @@ class ResponseStore:
 
 
 _OWNED = "owner = ? AND created >= ?"
-
 _CHAIN = (
     "WITH RECURSIVE chain (id, previous, status, size, place) AS ("
     f"SELECT id, previous, status, size, 1 FROM stored_responses WHERE id = ? AND {_OWNED}"
@@ -431,14 +438,6 @@ _CHAIN = (
     " SELECT id, previous, status, size FROM chain ORDER BY place"
 )
 """A response, and those that it goes on from: the newest first."""
-
-
-def _marks(values: Sequence[object]) -> str:
-    """As many question marks; for none, what is in no table."""
-    return ", ".join("?" * len(values)) or "NULL"
-
-
-_unavailable = partial(unavailable, "Stored responses", ", or with 'store' false")
 
 
 async def _removed(transaction: Transaction, condition: str, *values: Any) -> int:

@@ -180,7 +180,7 @@ def test_it_outlives_the_process(vendor: BackgroundVendor, template: Path) -> No
             client = Client(api, server.url)
             assert client.get(first).status in ("queued", "in_progress")
             vendor.done.add(there)
-            assert client.get(first).output_text == ANSWER
+            assert client.until(first, "completed").output_text == ANSWER
             assert client.own.cancel(second).status == "cancelled"
             assert vendor.cancelled[-1] == cancelled
 

@@ -11,10 +11,11 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from llama_compat.errors import APIError, invalid_parameter
-from llama_compat.exchange import Reply, Target
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import from_raw
 from providers.base import Provider
+from routing.policy.targets import TargetState
 from routing.storage.kept import AtVendor, KeptAPI
 from routing.storage.kept_rows import RUNNING
 
@@ -108,12 +109,14 @@ def said(api: KeptAPI, body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in items if isinstance(each, dict) and each.get("type") not in _ASKED]
 
 
-def place_of(provider: str, model: str, body: Mapping[str, Any]) -> AtVendor | None:
-    """Where a provider's vendor makes a reply that it has begun; None where it is done with it."""
+def place_of(target: TargetState, call: Call, body: Mapping[str, Any]) -> AtVendor | None:
+    """Where the vendor of `target` makes the reply to `call`, which it has begun; None where it is
+    done with it."""
     reply_id = body.get("id")
     if body.get("status") not in RUNNING or not isinstance(reply_id, str) or not reply_id:
         return None
-    return AtVendor(provider, model, reply_id)
+    provider = target.provider.id
+    return AtVendor(provider, target.model, reply_id, call.model, call.request_id)
 
 
 def unknown_vendor(api: KeptAPI, at: AtVendor) -> APIError:

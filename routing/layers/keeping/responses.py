@@ -170,7 +170,7 @@ class Responses:
         attempt = request.attempts.last
         assert attempt is not None
         body = await decoded(reply)
-        at = place_of(attempt.target.provider.id, attempt.target.model, body)
+        at = place_of(attempt.target, call, body)
         if at is None:
             return reply
         unique = os.urandom(12).hex()
@@ -186,21 +186,8 @@ class Responses:
             await followed.cancel()
             raise
         request.goes_on = True
-        later = replace(request)
-
-        async def work() -> dict[str, Any]:
-            try:
-                last, response = await followed.until_done()
-                later.was_read(last)
-                return response
-            except APIError as error:
-                later.failed(error)
-                raise
-            finally:
-                await request.went_on(later)
-
         self._owner.hold()
-        running = self._background.run(queued, work, followed)
+        running = self._background.follow(request, followed)
         running.add_done_callback(lambda _: self._owner.release())
         reply.body = encode_json(queued)
         return reply

@@ -347,12 +347,12 @@ async def test_a_response_whose_process_is_gone_has_failed(
 ) -> None:
     await save(store, "r1", background=True, status="queued")
     clock.now += ALIVE_SECONDS - 1
-    assert await store.keep_alive(["r1"]) == set()
+    assert await store.running.keep_alive(["r1"], "worker") == set()
     assert (await store.get(OWNER, "r1")).response["status"] == "in_progress"
     clock.now += ALIVE_SECONDS + 1
     failed = (await store.get(OWNER, "r1")).response
     assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
-    assert await store.keep_alive(["r1"]) == {"r1"}
+    assert await store.running.keep_alive(["r1"], "worker") == {"r1"}
 
 
 async def test_work_in_the_background_ends_in_the_store(store: ResponseStore) -> None:
@@ -389,11 +389,11 @@ async def test_what_was_made_while_the_store_was_away_is_kept_later(
     monkeypatch.setattr(background_module, "LOOK_SECONDS", 0.01)
     complete, times = store.complete, []
 
-    async def away_at_first(made: Any) -> None:
+    async def away_at_first(made: Any, worker: str | None) -> bool:
         times.append(1)
         if len(times) < 3:
             raise APIError(503, "It is away.", code="store_unavailable")
-        await complete(made)
+        return await complete(made, worker)
 
     monkeypatch.setattr(store, "complete", away_at_first)
     await save(store, "r1", background=True, status="queued")
