@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.machine import write_results
-from bench.speculation import TOKENS, opened, random_head, timed, workloads
-from providers.local.models import store as model_store
+from bench.speculation import TOKENS, guessing_head, opened, timed, workloads
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import Guesser, GuessRoom
@@ -141,10 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         guesses: Any = "ngram"
         if options.eagle is not None:
-            head = options.eagle
-            if head == "random":
-                head = random_head(Path(folder), model_store.resolve(options.model))
-            guesses = {"eagle": head, "quantization": options.quantization}
+            guesses = guessing_head(
+                options.eagle, options.model, options.quantization, Path(folder)
+            )
         engine = opened(options.model, options.quantization, guesses)
         try:
             found = measure(engine, options.sizes, options.rounds)

@@ -191,6 +191,14 @@ def random_head(folder: Path, model: Path) -> str:
     return str(folder)
 
 
+def guessing_head(head: str, model: str, quantization: str, folder: Path) -> dict[str, str]:
+    """The `speculation` of an EAGLE-3 head: one that is there, or a `random` one for `model`, which
+    is written to `folder`."""
+    if head == "random":
+        head = random_head(folder, model_store.resolve(model))
+    return {"eagle": head, "quantization": quantization}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
@@ -215,10 +223,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         guesses = {"draft": options.draft, "quantization": options.draft_quantization}
         written = "speculation-draft"
     elif options.eagle is not None:
-        head = options.eagle
-        if head == "random":
-            head = random_head(folder, model_store.resolve(options.model))
-        guesses = {"eagle": head, "quantization": options.quantization}
+        guesses = guessing_head(options.eagle, options.model, options.quantization, folder)
         written = "speculation-eagle"
     engines = {
         name: opened(options.model, options.quantization, each)

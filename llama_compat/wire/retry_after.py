@@ -13,8 +13,7 @@ _LONGEST_WAIT = 10.0**9
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """In how many seconds to come back (RFC 9110, section 10.2.3; OpenAI's `retry-after-ms` is more
-    exact); None where nobody said, or nothing that makes sense.
+    """In how many seconds to come back; None where nobody said, or nothing that makes sense.
 
     Args:
         headers: of an answer, their names in lower case.

@@ -115,8 +115,11 @@ def everything_over_http(program: str) -> Iterator[str]:
 
 
 @contextmanager
-def served(folder: Path, everything: str, vendor: ScriptedModels) -> Iterator[Served]:
-    """The server before `vendor`, with its files in `folder`."""
+def served(
+    folder: Path, everything: str, vendor: ScriptedModels, vendors_model: str = "deepseek-chat"
+) -> Iterator[Served]:
+    """The server before `vendor`, with its files in `folder`. What a model takes is known by what
+    its vendor calls it: DeepSeek's takes no pictures."""
     (folder / "web").mkdir()
     (folder / "web" / "nile.txt").write_text(f"The Nile\n{URL}\nnile length: {FOUND}\n")
     with vendor, everything_over_http(everything) as url:
@@ -144,7 +147,7 @@ def served(folder: Path, everything: str, vendor: ScriptedModels) -> Iterator[Se
                 {
                     "id": MODEL,
                     "provider": "vendor",
-                    "provider_model": "deepseek-chat",
+                    "provider_model": vendors_model,
                     "aliases": ["claude-*"],
                 }
             ],

@@ -43,6 +43,15 @@ class BackgroundVendor(WebServerThread):
         self.away = threading.Event()
 
     @property
+    def providers(self) -> list[dict[str, Any]]:
+        """Of a template that has it for both."""
+        ways = [("openai", "remote::openai", "v1"), ("google", "remote::gemini-native", "v1beta")]
+        return [
+            {"id": name, "type": kind, "config": {"base_url": f"{self.url}/{path}", "api_key": KEY}}
+            for name, kind, path in ways
+        ]
+
+    @property
     def last(self) -> str:
         """The id of what was begun last."""
         return f"vendors/own {len(self.asked)}"

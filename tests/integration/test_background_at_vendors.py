@@ -16,7 +16,7 @@ from google.genai import _interactions as errors
 from google.genai import types
 
 from tests.integration import wire
-from tests.integration.background_vendor import ANSWER, KEY, BackgroundVendor
+from tests.integration.background_vendor import ANSWER, BackgroundVendor
 from tests.integration.server_process import ServerProcess, running, write_template
 
 KEYS = ("sk-first-client", "sk-second-client")
@@ -40,18 +40,7 @@ def template(vendor: BackgroundVendor, tmp_path_factory: pytest.TempPathFactory)
             "responses_store": {},
             "records": {},
         },
-        providers=[
-            {
-                "id": "openai",
-                "type": "remote::openai",
-                "config": {"base_url": f"{vendor.url}/v1", "api_key": KEY},
-            },
-            {
-                "id": "google",
-                "type": "remote::gemini-native",
-                "config": {"base_url": f"{vendor.url}/v1beta", "api_key": KEY},
-            },
-        ],
+        providers=vendor.providers,
         models=[
             {"id": "researcher", "provider": "openai", "provider_model": "o9-deep-research"},
             {"id": "agent", "provider": "google", "provider_model": AGENT},

@@ -17,7 +17,7 @@ import pytest
 
 from tests import postgres
 from tests.integration import wire
-from tests.integration.background_vendor import ANSWER, KEY, BackgroundVendor
+from tests.integration.background_vendor import ANSWER, BackgroundVendor
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.test_background_at_vendors import AGENT, Client
 
@@ -57,18 +57,7 @@ def template(path: Path, vendor: BackgroundVendor, storage: str) -> Path:
             **fleet,
         },
         keys=[{"name": "much", "key": CLIENT, "budget": {"amount": 5, "period": "ever"}}],
-        providers=[
-            {
-                "id": "openai",
-                "type": "remote::openai",
-                "config": {"base_url": f"{vendor.url}/v1", "api_key": KEY},
-            },
-            {
-                "id": "google",
-                "type": "remote::gemini-native",
-                "config": {"base_url": f"{vendor.url}/v1beta", "api_key": KEY},
-            },
-        ],
+        providers=vendor.providers,
         models=[
             {
                 "id": "researcher",
@@ -108,15 +97,21 @@ def used(server: ServerProcess) -> float:
     return float(budget["used"])
 
 
+def killed_at_last(path: Path, stack: ExitStack) -> ServerProcess:
+    """A gateway that is ready, and is killed with `stack` where the test has not done so."""
+    gateway = ServerProcess(path)
+    stack.callback(gateway.kill)
+    gateway.wait_until_ready()
+    return gateway
+
+
 @pytest.mark.parametrize("is_asked_for", [False, True])
 def test_another_goes_on_with_what_a_killed_one_ordered(
     tmp_path: Path, vendor: BackgroundVendor, storage: str, is_asked_for: bool
 ) -> None:
     path = template(tmp_path / "gateway.yaml", vendor, storage)
     with ExitStack() as stack:
-        first = ServerProcess(path)
-        stack.callback(first.kill)
-        first.wait_until_ready()
+        first = killed_at_last(path, stack)
         ordered = [Client("responses", first.url, CLIENT).ask().id for _ in range(3)]
         interaction = Client("interactions", first.url, CLIENT).ask().id
         there = list(vendor.looks)
@@ -174,9 +169,7 @@ def test_what_a_killed_one_ordered_is_cancelled_at_the_vendor(
 ) -> None:
     path = template(tmp_path / "gateway.yaml", vendor, storage)
     with ExitStack() as stack:
-        first = ServerProcess(path)
-        stack.callback(first.kill)
-        first.wait_until_ready()
+        first = killed_at_last(path, stack)
         client = Client("responses", first.url, CLIENT)
         ordered = [(client.ask().id, vendor.last) for _ in range(3)]
         other = stack.enter_context(running(path))

@@ -33,7 +33,8 @@ def serves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     found = find_everything()
     if found is None:
         pytest.skip("no MCP server: npm install @modelcontextprotocol/server-everything")
-    with served(tmp_path_factory.mktemp("served"), found, ScriptedModels(model)) as one:
+    folder, sees = tmp_path_factory.mktemp("served"), "nobody-knows-it"
+    with served(folder, found, ScriptedModels(model), sees) as one:
         yield one
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from routing.request import Request
 from routing.storage.kept import RESPONSES_KEPT, AtVendor, KeptAPI, api_of
 from routing.storage.kept_rows import RUNNING
 from routing.storage.responses import ResponseStore, StoredResponse
+from routing.storage.storage import surely
 
 if TYPE_CHECKING:
     from routing.layers.keeping.adopting import Adopter
@@ -66,7 +67,6 @@ class BackgroundResponses:
         self._store = store
         self._providers = providers or {}
         self._adopter = adopter
-        self._worker = ""
         self._stopping = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._telling: set[asyncio.Task[None]] = set()
@@ -125,8 +125,6 @@ class BackgroundResponses:
         return self._begun(followed.kept["id"], self._follow(request, followed))
 
     def _begun(self, response_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # Not before it is needed: a process that is forked later is another worker.
-        self._worker = self._worker or os.urandom(8).hex()
         task = asyncio.create_task(work)
         self._tasks[response_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(response_id, None))
@@ -202,6 +200,11 @@ class BackgroundResponses:
 
     # The work -------------------------------------------------------------------------------------
 
+    @cached_property
+    def _worker(self) -> str:
+        # Not before it is needed: a process that is forked later is another worker.
+        return os.urandom(8).hex()
+
     @property
     def _kept(self) -> ResponseStore:
         assert self._store is not None
@@ -272,7 +275,7 @@ class BackgroundResponses:
         while True:
             keeping = asyncio.create_task(self._kept.complete(response, worker))
             try:
-                return await _surely(keeping)
+                return await _known(keeping)
             except APIError:  # which has been logged
                 if time.monotonic() > late:
                     log.error("response %s was made, and could not be kept", response["id"])
@@ -306,7 +309,6 @@ class BackgroundResponses:
         left = [each for each in ids if each not in self._tasks][: max(0, room)]
         if adopter is None or not adopter.is_open or self._stopping or not left:
             return
-        self._worker = self._worker or os.urandom(8).hex()
         for each in await self._kept.running.claim(left, self._worker):
             response, at = each.reply, each.at_vendor
             if at is None:
@@ -319,16 +321,15 @@ class BackgroundResponses:
             following.add_done_callback(lambda _: adopter.release())
 
 
-async def _surely(task: asyncio.Task[T]) -> T:
-    """What comes of `task`, although the caller is cancelled meanwhile; nothing then where it
-    fails."""
+async def _known(task: asyncio.Task[T]) -> T:
+    """What comes of `task`, which has to be finished, although the caller is cancelled meanwhile;
+    nothing then where it fails."""
     try:
-        return await asyncio.shield(task)
+        await surely(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if task.cancelled() or task.exception() is not None:
+        if task.exception() is not None:
             raise
-        return task.result()
+    return task.result()
 
 
 def _failed(queued: Mapping[str, Any], error: APIError) -> ResponseObject:
