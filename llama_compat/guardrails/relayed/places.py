@@ -30,29 +30,43 @@ _MOST_EDITS = 1000
 """In whole texts; what comes behind is one."""
 
 
-class _Axis:
-    """The places of one text, counted in one way: where something else is shown, from where to
-    where that was, and is."""
+class Changes:
+    """What has become of a text as far as it has gone on: where something else is shown, from where
+    to where that was, and is.
 
-    __slots__ = ("_begins", "_ends", "_shown", "_size")
+    Args:
+        in_bytes: whether its places are counted in bytes, and not in characters.
 
-    def __init__(self) -> None:
+    Attributes:
+        are_some: whether it is another than it came.
+    """
+
+    __slots__ = ("_begins", "_ends", "_measure", "_shown", "_size", "are_some")
+
+    def __init__(self, *, in_bytes: bool) -> None:
+        self._measure: Callable[[str], int] = _size if in_bytes else len
         self._size = 0
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._shown: list[tuple[int, int]] = []
+        self.are_some = False
 
-    def keep(self, length: int) -> None:
-        self._size += length
+    def keep(self, said: str) -> None:
+        """More of it is shown as it came."""
+        self._size += self._measure(said)
 
-    def put(self, length: int, instead: int) -> None:
+    def put(self, said: str, instead: str) -> None:
+        """Of more of it something else is shown."""
+        self.are_some = True
         begin = self.place(self._size, is_end=True)
         self._begins.append(self._size)
-        self._size += length
+        self._size += self._measure(said)
         self._ends.append(self._size)
-        self._shown.append((begin, begin + instead))
+        self._shown.append((begin, begin + self._measure(instead)))
 
     def place(self, at: int, *, is_end: bool) -> int:
+        """Where a place is now. One within what is hidden is where the word for that begins, or
+        ends."""
         last = bisect_right(self._begins, at) - 1
         if last < 0:
             return at
@@ -62,51 +76,14 @@ class _Axis:
         return end if is_end and at > self._begins[last] else begin
 
 
-class Changes:
-    """What has become of a text as far as it has gone on, with its places counted in characters and
-    in bytes.
-
-    Attributes:
-        are_some: whether it is another than it came.
-    """
-
-    __slots__ = ("_bytes", "_characters", "_kept", "_more", "are_some")
-
-    def __init__(self) -> None:
-        self._characters = _Axis()
-        self._bytes = _Axis()
-        self._kept = self._more = 0  # characters of which no axis was told, and their further bytes
-        self.are_some = False
-
-    def keep(self, said: str) -> None:
-        """More of it is shown as it came."""
-        self._kept += len(said)
-        if not said.isascii():
-            self._more += _size(said) - len(said)
-
-    def put(self, said: str, instead: str) -> None:
-        """Of more of it something else is shown."""
-        self._characters.keep(self._kept)
-        self._bytes.keep(self._kept + self._more)
-        self._kept = self._more = 0
-        self.are_some = True
-        self._characters.put(len(said), len(instead))
-        self._bytes.put(_size(said), _size(instead))
-
-    def place(self, at: int, *, in_bytes: bool, is_end: bool) -> int:
-        """Where a place is now. One within what is hidden is where the word for that begins, or
-        ends."""
-        return (self._bytes if in_bytes else self._characters).place(at, is_end=is_end)
-
-
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def changes_between(came: str, shown: str) -> Changes:
+def changes_between(came: str, shown: str, *, in_bytes: bool) -> Changes:
     """What has become of a whole text, told from both, in a time that grows with them: they are the
     same again where the next few characters are, and the nearest such place is taken."""
-    changes = Changes()
+    changes = Changes(in_bytes=in_bytes)
     here = there = edits = 0
     end = "\0" * _SAME
     old, new = came + end, shown + end
@@ -157,20 +134,16 @@ Find = Callable[[str | None, Marks], Changes | None]
 is none, of the one that what is around them says; None where it is not known."""
 
 
-def moved(value: Any, find: Find, *, in_bytes: bool) -> Any:
+def moved(value: Any, find: Find, marks: Marks = ()) -> Any:
     """`value` with its places in texts where these are now; the same object where none is another.
 
     Args:
         value: decoded from JSON, with the texts as they are shown.
         find: the texts.
-        in_bytes: whether places are counted in bytes, and not in characters.
+        marks: what is around it says.
     """
-    return _moved(value, find, (), in_bytes)
-
-
-def _moved(value: Any, find: Find, marks: Marks, in_bytes: bool) -> Any:
     if isinstance(value, list):
-        items = [_moved(each, find, marks, in_bytes) for each in value]
+        items = [moved(each, find, marks) for each in value]
         same = all(new is old for new, old in zip(items, value, strict=True))
         return value if same else items
     if not isinstance(value, dict):
@@ -181,10 +154,10 @@ def _moved(value: Any, find: Find, marks: Marks, in_bytes: bool) -> Any:
         if name in NAMED and each:
             changes = find(text_beside(value), marks)
             are_some = changes is not None and changes.are_some
-            changed[name] = _shifted(each, changes, in_bytes) if are_some else each
+            changed[name] = _shifted(each, changes) if are_some else each
         else:
             beside = _with_text(name, each, value)
-            changed[name] = _moved(each, beside(find), marks, in_bytes)
+            changed[name] = moved(each, beside(find), marks)
     same = all(changed[name] is each for name, each in value.items())
     return value if same else changed
 
@@ -207,18 +180,18 @@ def text_beside(value: dict[str, Any]) -> str | None:
     return content if isinstance(content, str) and content else None
 
 
-def _shifted(value: Any, changes: Changes | None, in_bytes: bool) -> Any:
+def _shifted(value: Any, changes: Changes | None) -> Any:
     assert changes is not None
     if isinstance(value, list):
-        return [_shifted(each, changes, in_bytes) for each in value]
+        return [_shifted(each, changes) for each in value]
     if not isinstance(value, dict):
         return value
     shifted: dict[str, Any] = {}
     for name, each in value.items():
         is_end = name in _ENDS or (name == "index" and value.get("type") in _AT)
         if type(each) is int and each >= 0 and (is_end or name in _BEGINS):
-            each = changes.place(each, in_bytes=in_bytes, is_end=is_end)
-        shifted[name] = _shifted(each, changes, in_bytes)
+            each = changes.place(each, is_end=is_end)
+        shifted[name] = _shifted(each, changes)
     return shifted
 
 
@@ -228,7 +201,7 @@ def moved_with(came: Any, shown: Any, *, in_bytes: bool) -> Any:
     Args:
         came: as it came.
         shown: the same, with the texts as they are shown.
-        in_bytes: as for `moved`.
+        in_bytes: as for `Changes`.
     """
     texts = _texts(came)
 
@@ -236,9 +209,9 @@ def moved_with(came: Any, shown: Any, *, in_bytes: bool) -> Any:
         before = next(texts, None)
         if text is None or before is None or text == before:
             return None
-        return changes_between(before, text)
+        return changes_between(before, text, in_bytes=in_bytes)
 
-    return moved(shown, find, in_bytes=in_bytes)
+    return moved(shown, find)
 
 
 def _texts(came: Any) -> Iterator[str | None]:
@@ -248,5 +221,5 @@ def _texts(came: Any) -> Iterator[str | None]:
     def note(text: str | None, marks: Marks) -> None:
         found.append(text)
 
-    moved(came, note, in_bytes=False)
+    moved(came, note)
     return iter(found)

@@ -222,7 +222,9 @@ class GuardedStream:
         part = last[0]
         text = part.text
         texts = _decoded(found.texts)
-        if not texts or not self._may_be_quick(found, text, texts):
+        if not texts:
+            return at
+        if (found.words or text.in_json) and not self._may_be_quick(found, text, texts):
             return at
         if self._words is not text:
             self._switch(text)
@@ -376,7 +378,9 @@ class GuardedStream:
             if text is None:
                 text = self._texts[piece.of] = RelayedText(self._guard, piece)
             is_kept = bool(kind_of(event))
-            part = self._parts[piece.part] = RelayedPart(text, piece, event, is_kept=is_kept)
+            changes = Changes(in_bytes=self._counts_bytes)
+            part = RelayedPart(text, piece, event, changes, is_kept=is_kept)
+            self._parts[piece.part] = part
         return part
 
     def _learn(self, raw: bytes, part: RelayedPart, at: _At) -> None:
@@ -463,7 +467,7 @@ class GuardedStream:
         assert match is not None
         event = from_raw(Raw(match[2])) if held.event is None else deepcopy(held.event)
         if is_placed:
-            event = moved(event, self._changes_of, in_bytes=self._counts_bytes)
+            event = moved(event, self._changes_of)
         try:
             for piece, at, begins in held.pieces:
                 put(event, at, piece.text if begins else "")

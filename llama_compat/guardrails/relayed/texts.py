@@ -73,17 +73,23 @@ class RelayedPart:
         text: what is read as one with it.
         first: the first piece.
         sample: the event that it came in, without it.
+        changes: what has become of what has gone on, which is nothing yet.
         is_kept: whether an event that follows may repeat all of it.
 
     Attributes:
-        text, sample: as above.
+        text, sample, changes: as above.
         marks: as of its pieces.
         has_gone: whether any of it has gone on.
-        changes: what has become of what has gone on.
     """
 
     def __init__(
-        self, text: RelayedText, first: Fragment, sample: Mapping[str, Any], *, is_kept: bool
+        self,
+        text: RelayedText,
+        first: Fragment,
+        sample: Mapping[str, Any],
+        changes: Changes,
+        *,
+        is_kept: bool,
     ) -> None:
         self.text = text
         self.marks = first.marks
@@ -93,7 +99,7 @@ class RelayedPart:
         self._given: list[str] = []
         self._hides = False
         self.has_gone = False
-        self.changes = Changes()
+        self.changes = changes
 
     @property
     def whole(self) -> str:

@@ -201,14 +201,14 @@ def test_what_is_clean_goes_on_as_it_came() -> None:
 
 @pytest.mark.parametrize("in_bytes", [False, True])
 def test_a_place_within_what_is_hidden_is_that_of_the_word(in_bytes: bool) -> None:
-    changes = Changes()
+    changes = Changes(in_bytes=in_bytes)
     changes.keep("ab")
     changes.put("cdef", "X")
     changes.put("gh", "")
     changes.keep("ij")
 
     def place(at: int, *, is_end: bool) -> int:
-        return changes.place(at, in_bytes=in_bytes, is_end=is_end)
+        return changes.place(at, is_end=is_end)
 
     assert [place(at, is_end=False) for at in range(12)] == [0, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 6]
     assert [place(at, is_end=True) for at in range(12)] == [0, 1, 2, 3, 3, 3, 3, 3, 3, 4, 5, 6]
@@ -229,21 +229,21 @@ def test_what_has_become_of_a_text_is_told_from_both(
     shown = "".join(f"{kept}<{hidden}_1>" for kept, hidden in runs)
     if comes_back:
         came, shown = shown, came
-    changes = changes_between(came, shown)
+    changes = changes_between(came, shown, in_bytes=False)
     here = there = 0
     hidden, instead = (5, 20) if comes_back else (20, 5)
     for kept, _ in runs:
         for step in range(len(kept)):
-            assert changes.place(here + step, in_bytes=False, is_end=False) == there + step
+            assert changes.place(here + step, is_end=False) == there + step
         here, there = here + len(kept) + hidden, there + len(kept) + instead
 
 
 def test_long_texts_take_no_long_time_to_compare() -> None:
     came, shown = "a" * 200_000, "b" * 200_000
-    changes = changes_between(came, shown)
-    assert changes.place(100_000, in_bytes=False, is_end=True) == 200_000
+    changes = changes_between(came, shown, in_bytes=False)
+    assert changes.place(100_000, is_end=True) == 200_000
     many = "alice@example.com, " * 20_000
-    assert changes_between(many, many.replace(MAIL, "<E>")).are_some
+    assert changes_between(many, many.replace(MAIL, "<E>"), in_bytes=False).are_some
 
 
 @pytest.mark.parametrize("odd", [b'{"annotations": [1,}', b'"annotations": 1'])
