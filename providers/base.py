@@ -235,6 +235,11 @@ class Provider:
         where only the catalogue may know."""
         return None
 
+    def outputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` (the provider's name) gives, in the words of `ModelInfo.output`; None where
+        only the catalogue may know."""
+        return None
+
     def discovered_models(self) -> Sequence[str]:
         """The models that the vendor itself listed last, by its own names; none unless asked to
         look."""

@@ -279,6 +279,11 @@ class HostingProvider(Provider):
         host = self._host(model)
         return None if host is None else host.inputs
 
+    def outputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` gives, once it was loaded."""
+        host = self._host(model)
+        return None if host is None else host.outputs
+
     def stats(self) -> dict[str, int]:
         """How many generations run and wait, and how many models take one at a time only."""
         stats = list(self.engine_stats().values())
