@@ -671,7 +671,8 @@ class ModelInfo(Struct, frozen=True):
         owned_by: the provider's id.
         context_length: in tokens, if it is known.
         max_output_tokens: of a reply, if it is known.
-        input, output: what it reads and gives (`text`, `image`, `audio`, `video`, `document`); None
+        input, output: what it reads and gives (`text`, `image`, `audio`, `video`, `document`; one
+            that makes no replies gives `embeddings` or `rerank`, as OpenRouter calls it); None
             where nobody knows.
         shutdown: when its vendor ends it, if that is announced: a date such as 2027-01-14.
         parent: the model that it is with an adapter, if it is that.
@@ -688,6 +689,11 @@ class ModelInfo(Struct, frozen=True):
     shutdown: str | None = None
     parent: str | None = None
     root: str | None = None
+
+    @property
+    def generates(self) -> bool:
+        """Whether it makes replies; so it is taken where nobody knows."""
+        return self.output is None or not {"embeddings", "rerank"}.issuperset(self.output)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from llama_compat.dialects.base import Kind
-from llama_compat.errors import unsupported_capability
+from llama_compat.errors import APIError, unsupported_capability
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
 from llama_compat.fitting.relayed import fit_fields
@@ -39,6 +39,28 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     Raises:
         APIError: the call can't be answered, or was not.
     """
+    if provider.loads_models:
+        return _in_the_clients_name(provider, call, target)
+    return _with_what_was_thought(provider, call, target)
+
+
+async def _in_the_clients_name(provider: Provider, call: Call, target: Target) -> Reply:
+    """Have a model of this machine answer. What goes wrong with it is said of the model that the
+    client asked for: what the template calls it may be a path, which is nobody else's to know.
+
+    Raises:
+        APIError: the call can't be answered, or was not.
+    """
+    try:
+        return await _with_what_was_thought(provider, call, target)
+    except APIError as error:
+        for name in (target.model, provider.base_of(target.model)):
+            error.message = error.message.replace(f"'{name}'", f"'{call.model}'")
+        error.args = (error.message,)
+        raise
+
+
+def _with_what_was_thought(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     if call.recollection is not None:
         return _recollecting(provider, call, target, call.recollection)
     return _answer(provider, call, target)

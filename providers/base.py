@@ -164,6 +164,10 @@ class Provider:
         """Whether `model` (the provider's name) is another one with an adapter."""
         return False
 
+    def base_of(self, model: str) -> str:
+        """The model that `model` (the provider's name) is, with an adapter or without."""
+        return model
+
     async def load_adapter(self, model: str) -> None:
         """Have the adapter of `model`, which `is_adapted`, in memory.
 
@@ -229,6 +233,11 @@ class Provider:
     def inputs(self, model: str) -> tuple[str, ...] | None:
         """What `model` (the provider's name) reads, of `llama_compat.catalog.facts.INPUTS`; None
         where only the catalogue may know."""
+        return None
+
+    def outputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` (the provider's name) gives, in the words of `ModelInfo.output`; None where
+        only the catalogue may know."""
         return None
 
     def discovered_models(self) -> Sequence[str]:

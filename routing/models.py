@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from llama_compat.catalog import Catalog, Facts
-from llama_compat.catalog.facts import INPUTS, latest, over
+from llama_compat.catalog.facts import INPUTS, OUTPUTS, latest, over
 from llama_compat.distribution import FlatTarget, ModelSettings, RoutingSettings
 from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.aliases import letters, matches
@@ -331,8 +331,10 @@ class ModelTable:
         facts = [each.facts for each in targets]
         ends = latest(each.shutdown for each in facts)
         reads, makes = _any_of(facts, "input"), _any_of(facts, "makes")
-        if reads is None and (own := _read_by(targets)) is not None:
-            reads, makes = own, makes or ("text",)
+        if reads is None:
+            reads = _told_by(INPUTS, (each.provider.inputs(each.target.model) for each in targets))
+            gives = (each.provider.outputs(each.target.model) for each in targets)
+            makes = makes or _told_by(OUTPUTS, gives)
         return ModelInfo(
             public_id,
             self._created,
@@ -348,10 +350,12 @@ class ModelTable:
         )
 
 
-def _read_by(targets: Sequence[LiveTarget]) -> tuple[str, ...] | None:
-    """What targets read by themselves, of which no catalogue knows."""
-    found = [each.provider.inputs(each.target.model) or () for each in targets]
-    return tuple(kind for kind in INPUTS if any(kind in each for each in found)) or None
+def _told_by(
+    kinds: Sequence[str], of_targets: Iterable[Sequence[str] | None]
+) -> tuple[str, ...] | None:
+    """The kinds that any target reads, or gives, by itself, where no catalogue knows of it."""
+    found = [each or () for each in of_targets]
+    return tuple(kind for kind in kinds if any(kind in each for each in found)) or None
 
 
 def _goes_by_prefix(route: Route) -> bool:

@@ -20,6 +20,9 @@ EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhig
 INPUTS = ("text", "image", "audio", "video", "document")
 """What a model may read; the last is PDF and the like."""
 
+OUTPUTS = (*INPUTS, "embeddings", "rerank")
+"""What models give; the last two are of those that make no replies, as OpenRouter calls them."""
+
 
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dollars for a million tokens, where None is what costs as much as other input; and for what

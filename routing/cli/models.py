@@ -80,30 +80,33 @@ def _show_local(pattern: str, *, as_json: bool) -> None:
     import msgspec
 
     from providers.local.models.folders import store_folder
-    from providers.local.models.pulled import pulled
-    from providers.local.models.quantized import READ
+    from providers.local.models.pulled import forecast_of, pulled
 
     found = [each for each in pulled() if _is_like(each.name, pattern)]
-    if as_json:
-        listed = [{**each._asdict(), "folder": str(each.folder)} for each in found]
-        typer.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
-        return
-    if not found:
+    if not found and not as_json:
         fail(
             f"no model that was pulled into {store_folder()} fits '{pattern}'"
             if pattern
             else f"no model was pulled into {store_folder()} yet: llama-compat pull starter"
         )
-    shown = table("Model", "Size", "Holds", "Weights", "Runs on")
-    for each in found:
-        weights = each.quantized_by or ""
-        if each.is_gguf:
-            engine = "local::llama_cpp"
-        elif weights and weights not in READ:
-            engine = "nothing here: these weights are not read"
-        else:
-            engine = "local::torch"
-        shown.add_row(each.name, size_of(each.size), _tokens(each.context), weights, engine)
+    forecasts = [forecast_of(each) for each in found]
+    if as_json:
+        listed = [
+            {**each._asdict(), "folder": str(each.folder), "engine": will.engine, "how": will.how}
+            for each, will in zip(found, forecasts, strict=True)
+        ]
+        typer.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
+        return
+    shown = table("Model", "Size", "Holds", "Weights", "Runs on", "How")
+    for each, will in zip(found, forecasts, strict=True):
+        shown.add_row(
+            each.name,
+            size_of(each.size),
+            _tokens(each.context),
+            each.quantized_by or "",
+            will.engine or "nothing here",
+            will.how,
+        )
     print_(shown)
 
 

@@ -9,7 +9,8 @@ from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 from llama_compat.types import ModelInfo
 
-_METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent")
+_GENERATES = ("generateContent", "streamGenerateContent", "countTokens")
+_EMBEDS = "embedContent"
 
 
 def model_path(model: str) -> str:
@@ -40,11 +41,14 @@ def parse_publisher_models(body: Mapping[str, Any]) -> list[str]:
 
 def render_model(model: ModelInfo) -> dict[str, Any]:
     """What is told of a model; what nobody knows of it is left out."""
+    methods = [*_GENERATES, _EMBEDS] if model.generates else []
+    if model.output is not None and "embeddings" in model.output:
+        methods = [_EMBEDS]
     rendered: dict[str, Any] = {
         "name": f"models/{model.id}",
         "displayName": model.id,
         "description": f"Offered by {model.owned_by}.",
-        "supportedGenerationMethods": list(_METHODS),
+        "supportedGenerationMethods": methods,
     }
     if model.context_length is not None:
         rendered["inputTokenLimit"] = model.context_length

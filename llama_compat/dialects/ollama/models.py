@@ -99,7 +99,11 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
     info: dict[str, Any] = {"general.architecture": family, "general.basename": model.id}
     if model.context_length is not None:
         info[f"{family}.context_length"] = model.context_length
-    known = [word for name, word in _CAPABILITIES.items() if name in parameters]
+    known = ["completion"] if model.generates else []
+    if model.output is not None and "embeddings" in model.output:
+        known.append("embedding")
+    if model.generates:
+        known += [word for name, word in _CAPABILITIES.items() if name in parameters]
     if model.input is not None and "image" in model.input:
         known.append("vision")
     return {
@@ -108,7 +112,7 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
         "template": "",
         "details": _details(model),
         "model_info": info,
-        "capabilities": ["completion", *known],
+        "capabilities": known,
         "modified_at": exact_utc_text(model.created),
     }
 

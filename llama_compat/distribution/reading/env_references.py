@@ -46,6 +46,7 @@ class ResolvedDocument(Document):
         variables: the texts of the environment's variables in a value, and of what is covered, by
             their references. The texts may be secrets and belong in no message.
         left_out: the variable for want of which there is no value.
+        unread: the places of references that stand for nothing, each a problem.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ResolvedDocument(Document):
         super().__init__(problems=list(document.problems))
         self.variables: dict[KeyPath, dict[str, str]] = {}
         self.left_out: dict[KeyPath, str] = {}
+        self.unread: set[KeyPath] = set()
         self._environ = environ
         self._covered = covered or {}
         self._written = document
@@ -146,6 +148,7 @@ class ResolvedDocument(Document):
         return text
 
     def _complain(self, path: KeyPath, message: str) -> None:
+        self.unread.add(path)
         self.problems.append(self.problem(path, message))
 
 

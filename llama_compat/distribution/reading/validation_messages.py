@@ -65,6 +65,8 @@ def explain(
             case "extra_forbidden":
                 owner = _model_at(model, path[len(base) : -1], branches)
                 yield document.problem(path, _unknown_key(str(path[-1]), owner), at_key=True)
+            case "value_error" if any(each[: len(path)] == path for each in document.unread):
+                pass  # what could not be read in it is told, and nobody knows what it comes to
             case _:
                 yield document.problem(path, _sentence(same_place, field, document, path))
 

@@ -14,7 +14,13 @@ from providers.local.models.folders import (
     partial_folder,
     store_folder,
 )
-from providers.local.models.forecast import context_in, context_of
+from providers.local.models.forecast import (
+    ModelForecast,
+    context_in,
+    context_of,
+    of_folder,
+    of_gguf,
+)
 from providers.local.models.gguf_header import read_header
 from providers.local.models.projectors import is_projector
 from providers.local.models.quantized import config_in, method_of, settings_of
@@ -46,6 +52,13 @@ class Pulled(NamedTuple):
 def pulled() -> list[Pulled]:
     """All that is in the store and complete, by name."""
     return sorted(_found(store_folder() / "models"))
+
+
+def forecast_of(model: Pulled) -> ModelForecast:
+    """What runs a model that is in the store, and how; what it takes is not looked at."""
+    if model.is_gguf:
+        return of_gguf(model.name, model.name, model.size, ())
+    return of_folder(model.name, model.folder, model.size, None)
 
 
 def remove(name: str) -> Pulled:

@@ -110,6 +110,7 @@ class EngineHost:
         resident: what is leased of it, where the memory is shared.
         context_length: how many tokens it holds, once it was loaded.
         inputs: what it reads, likewise.
+        outputs: what it gives, likewise.
         adapters: the sources of those that are loaded with it.
     """
 
@@ -120,6 +121,7 @@ class EngineHost:
         self.resident: Resident | None = None
         self.context_length: int | None = None
         self.inputs: tuple[str, ...] | None = None
+        self.outputs: tuple[str, ...] | None = None
         self.adapters: Collection[str] = ()
         self._adapting = asyncio.Lock()
         self._footprint: Footprint | None = None
@@ -307,10 +309,15 @@ class EngineHost:
                 await asyncio.to_thread((await opening).stop)
             raise
         grammars = None
-        if not isinstance(engine, Embedder | Reranker):
+        self.inputs = ("text",)
+        if isinstance(engine, Embedder):
+            self.outputs = ("embeddings",)
+        elif isinstance(engine, Reranker):
+            self.outputs = ("rerank",)
+        else:
             grammars = Grammars(engine.model)
             self.context_length = engine.model.context_length
-            self.inputs = engine.model.inputs
+            self.inputs, self.outputs = engine.model.inputs, ("text",)
         prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         self.opened = OpenedModel(engine, prompts, grammars)
         return self._taken(engine)

@@ -179,13 +179,13 @@ class HostingProvider(Provider):
         found = (each.source for each in self._adapted.values() if each.base == model)
         return tuple(dict.fromkeys(found))
 
-    def _base(self, model: str) -> str:
-        """The model that `model` is, with an adapter or without."""
+    def base_of(self, model: str) -> str:
+        """See `Provider.base_of`."""
         adapted = self._adapted.get(model)
         return model if adapted is None else adapted.base
 
     def _host(self, model: str) -> EngineHost | None:
-        shared = self._hosts.get(self._base(model))
+        shared = self._hosts.get(self.base_of(model))
         return None if shared is None else shared.value
 
     # Its engines ----------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class HostingProvider(Provider):
         }
 
     def _wanted_context_length(self, name: str) -> int | None:
-        base = self._base(name)
+        base = self.base_of(name)
         return next((each.context_length for each in self.models if each.name == base), None)
 
     def context_length(self, model: str) -> int | None:
@@ -278,6 +278,11 @@ class HostingProvider(Provider):
         """What `model` reads, once it was loaded."""
         host = self._host(model)
         return None if host is None else host.inputs
+
+    def outputs(self, model: str) -> tuple[str, ...] | None:
+        """What `model` gives, once it was loaded."""
+        host = self._host(model)
+        return None if host is None else host.outputs
 
     def stats(self) -> dict[str, int]:
         """How many generations run and wait, and how many models take one at a time only."""

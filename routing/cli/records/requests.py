@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from routing.cli.commands import app as commands
 from routing.cli.records.reading import (
@@ -34,7 +35,20 @@ if TYPE_CHECKING:  # commands import what they need when they run
 FOLLOW_SECONDS = 1.0
 """So often is looked for what is new."""
 
-app = typer.Typer(help="Show what was asked: the last requests, or one of them.")
+
+class _Requests(TyperGroup):
+    """Tells who gives a template as other commands take theirs how it is given here."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            ctx.fail(
+                f"There is no command '{args[0]}'. If it is a template: llama-compat requests"
+                f" --template {args[0]}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=_Requests, help="Show what was asked: the last requests, or one of them.")
 commands.add_typer(app, name="requests")
 
 AsJSON = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]

@@ -9,6 +9,7 @@ import pytest
 
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.ollama.operations import CHAT, EMBED, GENERATE
+from llama_compat.errors import APIError
 from llama_compat.exchange import Reply, Target
 from providers.answer import answer
 from providers.base import ProviderModel
@@ -28,9 +29,15 @@ ASKED: dict[str, tuple[Operation, dict[str, Any]]] = {
 class Sharing(EchoProvider):
     """An echo whose model shares its memory, and takes 1.5 seconds to come into it."""
 
-    def __init__(self) -> None:
-        super().__init__("echo", EchoConfig(), [ProviderModel("echo")])
-        self.shared = House({"cpu": 8}).add("echo", {"cpu": 8}, seconds=1.5)
+    loads_models = True
+
+    def __init__(self, name: str = "echo", **settings: float) -> None:
+        super().__init__("echo", EchoConfig(), [ProviderModel(name)])
+        self.house = House({"cpu": 8}, **settings)
+        self.shared = self.house.add(name, {"cpu": 8}, seconds=1.5)
+
+    def base_of(self, model: str) -> str:
+        return model.removesuffix(":adapted")
 
     def resident(self, model: str) -> Resident | None:
         return self.shared
@@ -57,3 +64,12 @@ async def test_who_waits_for_a_model_is_told_for_how_long(what: str, stream: boo
         told = await last_line(reply)
         assert told["load_duration"] == loading * 1e9
         assert told["total_duration"] > told["load_duration"]
+
+
+@pytest.mark.parametrize("name", ["/models/mine", "/models/mine:adapted"])
+@in_virtual_time
+async def test_what_goes_wrong_is_said_of_the_model_that_was_asked_for(name: str) -> None:
+    provider = Sharing("/models/mine", wait_seconds=1)
+    call = call_of(ASKED["chat"][1], ASKED["chat"][0])
+    with pytest.raises(APIError, match="The model 'public' had no room in memory within 1 s"):
+        await answer(provider, call, Target(name))

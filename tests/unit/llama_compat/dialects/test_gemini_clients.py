@@ -832,6 +832,8 @@ def test_models_as_the_official_client_reads_them() -> None:
     assert "generateContent" in rendered.pop("supportedGenerationMethods")  # the client renames it
     model = types.Model.model_validate_json(json.dumps(rendered))
     assert (model.name, model.input_token_limit) == ("models/org/m0", 8192)
+    embedder = ModelInfo("e", 1, "torch", input=("text",), output=("embeddings",))
+    assert render_model(embedder)["supportedGenerationMethods"] == ["embedContent"]
     first = render_models(infos, 2, "")
     second = render_models(infos, 2, first["nextPageToken"])
     assert gemini.parse_models(first) == ["org/m0", "org/m1"]

@@ -621,6 +621,9 @@ def test_models_as_the_official_client_reads_them() -> None:
     assert parsed.capabilities == ["completion", "tools", "thinking"]
     assert parsed.modelinfo is not None
     assert parsed.modelinfo["torch.context_length"] == 8192
+    for gives, can in (("embeddings", ["embedding"]), ("rerank", [])):
+        embedder = ModelInfo("e", 1, "torch", input=("text",), output=(gives,))
+        assert models.render_show(embedder, {"tools"})["capabilities"] == can
     running = {"models": [models.render_running(info)]}
     (one,) = sdk.ProcessResponse.model_validate_json(json.dumps(running)).models
     assert (one.name, one.context_length) == ("llama3", 8192)

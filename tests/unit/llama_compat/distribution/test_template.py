@@ -304,6 +304,14 @@ def test_references_that_lead_nowhere(folder: Folder, written: str, message: str
     assert folder.problems(text) == [f"6: providers[0].config.base_url: {message}"]
 
 
+def test_nothing_is_said_of_a_whole_whose_part_could_not_be_read(folder: Folder) -> None:
+    text = f"{LOCAL}models: [{{id: m, provider: p}}]\nkeys:\n  - name: a\n    key: ${{env.UNSET}}\n"
+    (problem,) = folder.problems(text)
+    assert problem.startswith("7: keys[0].key: the environment variable UNSET is not set")
+    (problem,) = folder.problems(text.replace("UNSET}", "UNSET:}"))
+    assert problem.startswith("6: keys[0]: give either 'key' (${env.NAME}) or 'hash'")
+
+
 def test_every_unset_variable_is_named(folder: Folder) -> None:
     text = with_config("base_url: ${env.UNSET_A}://${env.UNSET_B}", "api_key: ${env.UNSET_C}")
     problems = folder.problems(text)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from llama_compat.catalog.vendors import VENDORS
 from routing.cli import app
+from tests.conftest import needs_torch
 from tests.unit.routing.cli.terminals import terminal_of, widest
 
 
@@ -117,13 +118,39 @@ def test_how_those_on_this_machine_are_quantized(
     monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     for method in ("gptq", "hqq"):
-        folder = tmp_path / "models" / "hf" / "org" / method
-        folder.mkdir(parents=True)
         settings = {"quantization_config": {"quant_method": method}}
-        (folder / "config.json").write_text(json.dumps(settings))
+        local_model(tmp_path, method, model_type="llama", **settings)
     assert [each["quantized_by"] for each in listed("--local")] == ["gptq", "hqq"]
     shown = llama_compat("models", "--local").stdout.splitlines()
     [read] = [line for line in shown if "org/gptq" in line]
     [other] = [line for line in shown if "org/hqq" in line]
     assert "local::torch" in read
-    assert "these weights are not read" in other
+    assert "its weights are quantized by hqq, which is not read here" in other
+
+
+@needs_torch
+@pytest.mark.engine
+def test_which_of_those_on_this_machine_run_one_request_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path))
+    local_model(tmp_path, "shares", model_type="llama")
+    local_model(tmp_path, "alone", model_type="gpt2")
+    alone, shares = listed("--local")
+    assert (shares["engine"], shares["how"]) == ("local::torch", "in batches")
+    assert (alone["engine"], alone["how"]) == (
+        "local::torch",
+        "one request at a time, since its architecture 'gpt2' is none of those that share steps"
+        " here",
+    )
+    [row] = [
+        line for line in llama_compat("models", "--local").stdout.splitlines() if "alone" in line
+    ]
+    assert "one request at a time" in row
+
+
+def local_model(home: Path, name: str, **config: object) -> None:
+    """Lay the settings of a model where `pull` would, with no weights."""
+    folder = home / "models" / "hf" / "org" / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))

@@ -16,7 +16,7 @@ from providers.base import ProviderModel
 from providers.local.llama_cpp_engine.config import LlamaCppConfig
 from providers.local.llama_cpp_engine.provider import LlamaCppProvider
 from tests.tiny_ggufs import gguf_of
-from tests.tiny_models import make_model
+from tests.tiny_models import make_embedder, make_model, make_reranker
 from tests.tiny_vision import data_url, make_vision_model, picture
 from tests.unit.providers.local.torch_engine.asking import answer, started
 
@@ -52,3 +52,19 @@ async def test_no_garbage_is_looked_for(
     finally:
         gc.enable()
     assert looked == []
+
+
+async def test_what_a_model_gives_is_told_once_it_was_loaded(tmp_path: Path) -> None:
+    made = {
+        "text": make_model(tmp_path / "generates"),
+        "embeddings": make_embedder(tmp_path / "embeds"),
+        "rerank": make_reranker(tmp_path / "ranks"),
+    }
+    for gives, folder in made.items():
+        provider = await started(folder)
+        try:
+            assert provider.outputs(str(folder)) == (gives,)
+            assert provider.inputs(str(folder)) == ("text",)
+        finally:
+            await provider.stop()
+        assert provider.outputs(str(folder)) is None

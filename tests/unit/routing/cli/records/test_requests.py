@@ -178,6 +178,13 @@ def test_mistakes(address: str, arguments: list[str], message: str) -> None:
     assert result.stderr.startswith(message)
 
 
+def test_who_gives_a_template_as_other_commands_take_it_is_told_how() -> None:
+    result = llama_compat("requests", "mine.yaml")
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert "If it is a template: llama-compat requests --template mine.yaml" in said
+
+
 def test_those_that_come_are_shown_until_ctrl_c(address: str) -> None:
     command = str(Path(sys.executable).with_name("llama-compat"))
     options = ("--json", "-n", "1", "--status", "200", "--storage", address)
