@@ -31,6 +31,7 @@ from llama_compat.dialects.bedrock_converse.requests import (
     Extras,
     render_count_request,
     render_request,
+    stop_bound,
     unsupported_values,
 )
 
@@ -46,6 +47,7 @@ __all__ = [
     "parse_token_count",
     "render_count_request",
     "render_request",
+    "stop_bound",
     "takes_thoughts",
     "unsupported_values",
 ]

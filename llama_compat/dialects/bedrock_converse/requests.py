@@ -39,11 +39,11 @@ from llama_compat.dialects.bedrock_converse.families import (
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
 from llama_compat.dialects.sampling import (
-    blank_stop,
     rendered_parameters,
     sampling_members,
     too_warm,
 )
+from llama_compat.dialects.stop_lists import CLAUDES_STOPS, StopBound
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
@@ -160,6 +160,16 @@ _SAMPLING = {
 RENDERED_PARAMETERS = rendered_parameters(_SAMPLING, "top_k")
 """What `render_request` has words for."""
 
+
+def stop_bound(model: str, extras: Extras = _NO_EXTRAS) -> StopBound:
+    """Which stop strings `model` takes."""
+    return CLAUDES_STOPS if extras.family_of(model) == "claude" else _STOPS
+
+
+_STOPS = StopBound(4)
+"""The API itself took no more until 2025 (boto/botocore#3354; botocore 1.44.5 has 2500), and hardly
+any of the models behind it says how many it takes (2026-11-28)."""
+
 _COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 
@@ -181,8 +191,6 @@ def unsupported_values(
     """OpenAI's names of what the API, or the model, has no form for with this value: why."""
     family = extras.family_of(request.model)
     refused = {**too_warm(request.sampling, "Bedrock")}
-    if family == "claude":
-        refused |= blank_stop(request.sampling, "Claude")
     if isinstance(request.sampling.strategy, TopKSamplingStrategy) and not has_top_k(family):
         refused["top_k"] = "nothing says how this model is told so on Bedrock"
     effort = request.reasoning_effort
