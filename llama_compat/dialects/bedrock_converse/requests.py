@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from llama_compat.dialects.alternating import (
     OPENING,
@@ -38,6 +38,7 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
+from llama_compat.dialects.bedrock_converse.told_calls import with_calls_told
 from llama_compat.dialects.sampling import (
     rendered_parameters,
     sampling_members,
@@ -115,6 +116,10 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         APIError: 400 naming what the API has no form for.
     """
     family = extras.family_of(request.model)
+    if family != "claude" and _forbids_tools(request):
+        # Nothing forbids a call but that there is no tool, which the API takes only where there is
+        # no call in the conversation either.
+        request = structs.replace(request, messages=with_calls_told(request.messages), tools=())
     said = _conversation(request, thoughts=takes_thoughts(family))
     own, effort = _render_for_model(request, family)
     for_model = {**extras.for_model, **own}
@@ -199,16 +204,12 @@ def unsupported_values(
     if family == "claude":
         refused |= thought_before_forced_call(request)
         refused |= no_room_to_think(request, claudes_thinking(request))
-    if _forbids_tools(request) and family != "claude" and called_tools(request.messages):
-        refused["tool_choice"] = (
-            "Bedrock wants tools to be offered where calls are in the conversation, and has no"
-            " 'none'"
-        )
     return refused
 
 
 def _forbids_tools(request: ChatCompletionRequest) -> bool:
-    return request.tool_choice is not None and request.tool_choice.mode == "none"
+    """Whether the model may call none: it is told so, or is offered none any more."""
+    return not request.tools or (request.tool_choice or ToolChoice()).mode == "none"
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -376,8 +377,7 @@ def _render_for_model(
     strategy = request.sampling.strategy
     if isinstance(strategy, TopKSamplingStrategy) and has_top_k(family):
         members |= render_top_k(strategy.top_k, family)
-    forbids = _forbids_tools(request) or not request.tools
-    if family == "claude" and forbids and called_tools(request.messages):
+    if family == "claude" and _forbids_tools(request) and called_tools(request.messages):
         members["tool_choice"] = {"type": "none"}
     return members, effort
 
