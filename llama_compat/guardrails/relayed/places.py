@@ -6,11 +6,11 @@ Anthropic's citations name places in documents, which stay as they were, by othe
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from llama_compat.guardrails.relayed.fragments import Marks, marks_of
+from llama_compat.text.changes import Changes
 
 NAMED = ("annotations", "annotation", "groundingSupports", "citationSources")
 """Members that have places, or objects with some."""
@@ -28,56 +28,6 @@ _REACH = 400
 
 _MOST_EDITS = 1000
 """In whole texts; what comes behind is one."""
-
-
-class Changes:
-    """What has become of a text as far as it has gone on: where something else is shown, from where
-    to where that was, and is.
-
-    Args:
-        in_bytes: whether its places are counted in bytes, and not in characters.
-
-    Attributes:
-        are_some: whether it is another than it came.
-    """
-
-    __slots__ = ("_begins", "_ends", "_measure", "_shown", "_size", "are_some")
-
-    def __init__(self, *, in_bytes: bool) -> None:
-        self._measure: Callable[[str], int] = _size if in_bytes else len
-        self._size = 0
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        self._shown: list[tuple[int, int]] = []
-        self.are_some = False
-
-    def keep(self, said: str) -> None:
-        """More of it is shown as it came."""
-        self._size += self._measure(said)
-
-    def put(self, said: str, instead: str) -> None:
-        """Of more of it something else is shown."""
-        self.are_some = True
-        begin = self.place(self._size, is_end=True)
-        self._begins.append(self._size)
-        self._size += self._measure(said)
-        self._ends.append(self._size)
-        self._shown.append((begin, begin + self._measure(instead)))
-
-    def place(self, at: int, *, is_end: bool) -> int:
-        """Where a place is now. One within what is hidden is where the word for that begins, or
-        ends."""
-        last = bisect_right(self._begins, at) - 1
-        if last < 0:
-            return at
-        begin, end = self._shown[last]
-        if at >= self._ends[last]:
-            return end + at - self._ends[last]
-        return end if is_end and at > self._begins[last] else begin
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def changes_between(came: str, shown: str, *, in_bytes: bool) -> Changes:

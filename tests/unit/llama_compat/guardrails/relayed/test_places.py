@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_compat.guardrails.guard import Guard
-from llama_compat.guardrails.relayed.places import Changes, changes_between, moved_with
+from llama_compat.guardrails.relayed.places import changes_between, moved_with
 from llama_compat.guardrails.relayed.stream import GuardedStream
+from llama_compat.text.changes import Changes
 from tests.unit.llama_compat.guardrails.relayed.test_stream import guard_of
 
 MAIL = "alice@example.com"
