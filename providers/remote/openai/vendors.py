@@ -14,7 +14,6 @@ from typing import Literal
 from msgspec import Raw
 
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE
-from llama_compat.dialects.openai.chat.requests import MAX_CALL_ID
 from llama_compat.dialects.stop_lists import (
     ANY_STOPS,
     CLAUDES_STOPS,
@@ -23,6 +22,10 @@ from llama_compat.dialects.stop_lists import (
 )
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.batches.rows import AZURES, GROQS, MISTRALS, OPENAIS, TOGETHERS, BatchRow
+
+MAX_CALL_ID = 40
+"""Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
+`string too long. Expected a string with maximum length 40`."""
 
 MAX_TOKENS_ONLY = MappingProxyType({"max_completion_tokens": "max_tokens"})
 """For vendors that know only the older name, and ignore or refuse the newer one."""
@@ -125,7 +128,7 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
-        call_id_limit: of how many characters they are at most.
+        call_id_limit: of how many characters they are at most, whoever made them; None for any.
         stops: which stop strings it takes.
         takes_speakers: whether it takes a `name` in messages of others than tools.
         documents: the part of a message that a file is; None where there is none for it.
