@@ -27,7 +27,8 @@ class GuardedText:
         in_json: whether it is JSON, which is looked through as what it says.
         is_reply: whether it is a part of the reply, in which what was hidden is put back.
         is_said: whether somebody says it, as in `Guard.text`.
-        traces: whether it is asked what has become of places in it, which is no JSON.
+        counts_bytes: how places are counted in it, where it is asked what becomes of them: in bytes
+            or in characters. Of JSON that is not known.
 
     Attributes:
         changes: that.
@@ -52,7 +53,7 @@ class GuardedText:
         in_json: bool = False,
         is_reply: bool = False,
         is_said: bool = True,
-        traces: bool = False,
+        counts_bytes: bool | None = None,
     ) -> None:
         self._guard = guard
         self._place = place
@@ -63,9 +64,9 @@ class GuardedText:
         self._restorer = guard.restorer(in_json=in_json) if is_reply else None
         self._hides = False
         changes: list[Changes] = []
-        for each in (self._scanner, *self._entities, self._restorer) if traces else ():
-            if each is not None:
-                each.changes = Changes(in_bytes=False)
+        for each in (self._scanner, *self._entities, self._restorer):
+            if each is not None and counts_bytes is not None:
+                each.changes = Changes(in_bytes=counts_bytes)
                 changes.append(each.changes)
         self.changes = InTurn(changes)
 

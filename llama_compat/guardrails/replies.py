@@ -222,7 +222,7 @@ class _Part:
     """
 
     def __init__(self, guard: Guard, first: StreamProgress) -> None:
-        self._text = GuardedText(guard, "output", is_reply=True, traces=True)
+        self._text = GuardedText(guard, "output", is_reply=True, counts_bytes=False)
         self._last = first
         self._waiting: deque[tuple[StreamProgress, int]] = deque()
         self._held = ""  # what came and was not given, as long as it is given as it came

@@ -85,6 +85,27 @@ class InTurn:
         return at
 
 
+class Traces:
+    """What has become of whole texts, for whoever looks for places in them.
+
+    Args:
+        in_bytes: as for `Changes`.
+    """
+
+    def __init__(self, *, in_bytes: bool) -> None:
+        self.in_bytes = in_bytes
+        self._known: dict[str, tuple[str, InTurn]] = {}
+
+    def note(self, came: str, shown: str, changes: InTurn) -> None:
+        """A text that is shown as another."""
+        self._known[came] = shown, changes
+
+    def of(self, came: str, shown: str) -> InTurn | None:
+        """What has become of a text; None where nobody told, or it has become yet another."""
+        known = self._known.get(came)
+        return known[1] if known is not None and known[0] == shown else None
+
+
 def substituted(
     pattern: re.Pattern[str],
     instead: Callable[[re.Match[str]], str],

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from llama_compat.guardrails.relayed.fragments import Marks, marks_of
-from llama_compat.text.changes import Changes
+from llama_compat.text.changes import Changes, InTurn, Traces
 
 NAMED = ("annotations", "annotation", "groundingSupports", "citationSources")
 """Members that have places, or objects with some."""
@@ -79,7 +79,9 @@ def _again(old: str, here: int, new: str, there: int) -> tuple[int, int] | None:
     return best
 
 
-Find = Callable[[str | None, Marks], Changes | None]
+Changed = Changes | InTurn
+
+Find = Callable[[str | None, Marks], Changed | None]
 """What has become of a text: of the one that stands beside places, as it is shown, or where there
 is none, of the one that what is around them says; None where it is not known."""
 
@@ -130,7 +132,7 @@ def text_beside(value: dict[str, Any]) -> str | None:
     return content if isinstance(content, str) and content else None
 
 
-def _shifted(value: Any, changes: Changes | None) -> Any:
+def _shifted(value: Any, changes: Changed | None) -> Any:
     assert changes is not None
     if isinstance(value, list):
         return [_shifted(each, changes) for each in value]
@@ -145,21 +147,23 @@ def _shifted(value: Any, changes: Changes | None) -> Any:
     return shifted
 
 
-def moved_with(came: Any, shown: Any, *, in_bytes: bool) -> Any:
+def moved_with(came: Any, shown: Any, traces: Traces) -> Any:
     """A whole reply with its places where they are now.
 
     Args:
         came: as it came.
         shown: the same, with the texts as they are shown.
-        in_bytes: as for `Changes`.
+        traces: what has become of texts. What nobody told is told from both: of JSON, and of texts
+            that are read as one.
     """
     texts = _texts(came)
 
-    def find(text: str | None, marks: Marks) -> Changes | None:
+    def find(text: str | None, marks: Marks) -> Changed | None:
         before = next(texts, None)
         if text is None or before is None or text == before:
             return None
-        return changes_between(before, text, in_bytes=in_bytes)
+        told = traces.of(before, text)
+        return told or changes_between(before, text, in_bytes=traces.in_bytes)
 
     return moved(shown, find)
 
