@@ -115,7 +115,8 @@ def substituted(
     """`pattern.sub(instead, text)`, told to `changes`."""
     if changes is None:
         return pattern.sub(instead, text)
-    at, shown = 0, []
+    at = 0
+    shown: list[str] = []
     for match in pattern.finditer(text):
         said, word = match.group(), instead(match)
         kept = text[at : match.start()]
