@@ -110,6 +110,12 @@ class APIError(Exception):
         """In how many seconds to come back; None where nobody said."""
         return read_retry_after(self.headers)
 
+    @property
+    def heeded_wait(self) -> float | None:
+        """The same, for whoever asks the target again: of an error of a class of which its vendor
+        may say so, and None of all others."""
+        return self.retry_after if self.error_class.handling.heeds_retry_after else None
+
     def body(self) -> dict[str, Any]:
         """The error in OpenAI's shape."""
         return {

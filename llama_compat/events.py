@@ -241,6 +241,7 @@ def add_usage(
         reasoning_tokens=_sum_known(usage.reasoning_tokens for usage in usages),
         cache_write_tokens=_sum_known(usage.cache_write_tokens for usage in prompts),
         units=_sum_units([usage.units for usage in usages if usage.units is not None]),
+        estimated=any(usage.estimated for usage in usages),
     )
 
 

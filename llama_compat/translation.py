@@ -21,6 +21,7 @@ from llama_compat.dialects.base import (
     StreamRenderer,
     Translation,
 )
+from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import (
     image_in_reply,
     upstream_error,
@@ -36,6 +37,7 @@ from llama_compat.exchange import (
 )
 from llama_compat.fan_out import Events, interleave
 from llama_compat.fitting.choices import choices_of
+from llama_compat.fitting.cut import cut_at
 from llama_compat.fitting.fit import Fitted
 from llama_compat.fitting.forced_reply import reply_by_call
 from llama_compat.fitting.honoured import (
@@ -96,7 +98,8 @@ async def answer_generation(
         requests = await guard.off_loop(call.size, requests_seen, requests, guard)
 
     sees = target.fit is None or target.fit.facts.reads("image")
-    turns = _Turns(partial(_named, provider, generate, fitted=fitted), call, fitted, sees=sees)
+    ask = partial(_named, provider, generate, fitted=fitted)
+    turns = _Turns(ask, call, fitted, bound=provider.stop_bound(target.model), sees=sees)
     streams = [turns.reply(request) for request in requests]
     if not call.operation.shows_images:
         streams = [_without_images(provider.id, stream) for stream in streams]
@@ -117,15 +120,23 @@ class _Turns:
         generate: asks the model once.
         call: that.
         fitted: what it comes to at its model.
-        sees: whether that takes images.
+        bound: which stop strings that takes; the others are looked for here.
+        sees: whether it takes images.
     """
 
     def __init__(
-        self, generate: Callable[[Any], Events], call: Call, fitted: Fitted, *, sees: bool
+        self,
+        generate: Callable[[Any], Events],
+        call: Call,
+        fitted: Fitted,
+        *,
+        bound: StopBound,
+        sees: bool,
     ) -> None:
         self._generate = generate
         self._call = call
         self._fitted = fitted
+        self._bound = bound
         self._sees = sees
 
     def reply(self, request: GenerationRequest) -> Events:
@@ -143,10 +154,17 @@ class _Turns:
     def _turn(self, request: GenerationRequest) -> Events:
         """What the model says when it is asked once."""
         call, guard = self._call, self._call.guard
+        told, untold = self._bound.split(request.sampling.stop)
+        if untold:
+            request = structs.replace(
+                request, sampling=structs.replace(request.sampling, stop=told)
+            )
         if self._fitted.reply_tool and isinstance(request, ChatCompletionRequest):
             stream = reply_by_call(request, self._generate)
         else:
             stream = self._generate(request)
+        if untold:
+            stream = cut_at(stream, untold, call.extent.prompt, streams=request.stream)
         if getattr(request, "parallel_tool_calls", None) is False:
             stream = _first_call_only(stream)
         if call.recollection is not None and isinstance(request, ChatCompletionRequest):

@@ -604,7 +604,7 @@ class Usage(Struct, frozen=True):
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` (written to one) are part of
     `prompt_tokens`, `reasoning_tokens` of `completion_tokens`; None where the provider does not
-    say.
+    say. `estimated` where nobody has counted all of it, as the reply was cut before its end.
     """
 
     prompt_tokens: int = 0
@@ -613,6 +613,7 @@ class Usage(Struct, frozen=True):
     reasoning_tokens: int | None = None
     cache_write_tokens: int | None = None
     units: Units | None = None
+    estimated: bool = False
 
 
 class CompletionResponse(Struct, frozen=True):

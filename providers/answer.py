@@ -12,6 +12,7 @@ from llama_compat.errors import APIError, unsupported_capability
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
 from llama_compat.fitting.relayed import fit_fields
+from llama_compat.fitting.stops import all_told
 from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import Recollection
 from llama_compat.reasoning.relayed import watched
@@ -91,6 +92,8 @@ def relays(provider: Provider, call: Call, target: Target) -> bool:
     if not call.may_be_relayed or wire not in provider.relays:
         return False
     if provider.searches_elsewhere(call, target.model):
+        return False
+    if not all_told(provider, call, target.model):
         return False
     # What the vendor does not run itself, or can't as it has not the files, is run here.
     toolbox = call.toolbox

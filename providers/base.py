@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict
 
 from llama_compat.catalog.makers import reasoning_family
+from llama_compat.dialects.stop_lists import ANY_STOPS, StopBound
 from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import not_offered, unsupported_capability
@@ -216,6 +217,11 @@ class Provider:
         They are refused, or dropped where the template says so, like those that are never honoured.
         """
         return {}
+
+    def stop_bound(self, model: str) -> StopBound:
+        """Which stop strings `model` (the provider's name) takes; replies are cut here at the
+        others."""
+        return ANY_STOPS
 
     @property
     def wants_reasoning_back(self) -> bool:

@@ -344,6 +344,7 @@ class Operation:
         usual: the paths among `parameters` that ask for what the API does anyway, which clients say
             with every request: a provider that can't honour them leaves them out, and they are
             named, but never refused.
+        stop_members: the members that a request's stop strings are in.
         shows_images: whether its replies have a place for what a model draws.
         say_effort: says in a decoded request how hard to think, in the form that a model takes, if
             that is not said so already; None where OpenAI's word stands at its own place. Returns
@@ -381,6 +382,7 @@ class Operation:
     form: bool = False
     nothing: Callable[[Mapping[str, Raw], str], bytes | None] = _something
     usual: Callable[[Mapping[str, Any]], Collection[str]] = lambda body: ()
+    stop_members: frozenset[str] = frozenset()
     shows_images: bool = False
     say_effort: Callable[[dict[str, Any], str, ThinkingForm], Collection[str]] | None = None
     effort: Callable[[Mapping[str, Any]], str | None] | None = None

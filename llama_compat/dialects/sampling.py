@@ -78,11 +78,3 @@ def too_warm(sampling: SamplingParams, vendor: str) -> Mapping[str, str]:
     if temperature_of(sampling) <= 1.0:
         return {}
     return {"temperature": f"{vendor}'s goes from 0 to 1"}
-
-
-def blank_stop(sampling: SamplingParams, vendor: str) -> Mapping[str, str]:
-    """What Claude takes in no API, by OpenAI's name: why. Its word for it is `stop_sequences: each
-    stop sequence must contain non-whitespace`."""
-    if all(each.strip() for each in sampling.stop):
-        return {}
-    return {"stop": f"{vendor} takes no stop string that is blank, such as a line feed alone"}

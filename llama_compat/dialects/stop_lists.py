@@ -1,13 +1,56 @@
-"""Stop strings in APIs that take a list of them."""
+"""Lists of stop strings, in whatever client API."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from llama_compat.errors import invalid_parameter
+from msgspec import Struct
+
+from llama_compat.errors import APIError, invalid_parameter
 
 MAX_STOP_STRINGS = 64
-"""OpenAI takes 4 and Gemini 5; others say nothing of a limit."""
+"""More than any vendor is told: those beyond its own bound are looked for here, which takes time
+for each of them."""
+
+
+class StopBound(Struct, frozen=True):
+    """Which stop strings a vendor takes.
+
+    Attributes:
+        most: how many in a request; None for any number.
+        blank: whether one may be of nothing but white space.
+    """
+
+    most: int | None = None
+    blank: bool = True
+
+    def split(self, stops: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Those of `stops` that the vendor is told, and those that it is not."""
+        takes = [stop for stop in stops if self.blank or stop.strip()][: self.most]
+        if len(takes) == len(stops):
+            return tuple(stops), ()
+        told = set(takes)
+        return tuple(takes), tuple(stop for stop in stops if stop not in told)
+
+
+ANY_STOPS = StopBound()
+
+
+CLAUDES_STOPS = StopBound(blank=False)
+"""`stop_sequences: each stop sequence must contain non-whitespace`, in every API that has Claude;
+Anthropic's for OpenAI's clients passes them over ("All non-whitespace stop sequences work",
+https://platform.claude.com/docs/en/api/openai-sdk)."""
+
+GEMINIS_STOPS = StopBound(5)
+"""400 "the number of stop_sequences must not exceed 5" (continuedev/continue#2702, 2026-11-28)."""
+
+
+def too_many(path: str, stops: Sequence[str]) -> APIError:
+    """The error of a list with more than are looked for."""
+    return invalid_parameter(
+        path, f"Invalid '{path}': at most {MAX_STOP_STRINGS} strings, got {len(stops)}."
+    )
 
 
 def parse_stop_list(value: Any, path: str) -> list[str]:
@@ -22,7 +65,5 @@ def parse_stop_list(value: Any, path: str) -> list[str]:
             path, f"'{path}' must be an array of strings that are not empty.", "invalid_type"
         )
     if len(stops) > MAX_STOP_STRINGS:
-        raise invalid_parameter(
-            path, f"Invalid '{path}': at most {MAX_STOP_STRINGS} strings, got {len(stops)}."
-        )
+        raise too_many(path, stops)
     return stops

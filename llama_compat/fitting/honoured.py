@@ -17,6 +17,7 @@ from llama_compat.dialects.base import (
     TokenCountTranslation,
     Translation,
 )
+from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import Call, Target
 from llama_compat.fitting.fit import (
@@ -87,6 +88,10 @@ class VocabularyProvider(Protocol):
 
     def unsupported_values(self, request: GenerationRequest) -> Mapping[str, str]:
         """Fields of `request` that it honours, but not with this value: their names, and why."""
+        ...
+
+    def stop_bound(self, model: str) -> StopBound:
+        """Which stop strings it takes for `model`, by its own name."""
         ...
 
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:

@@ -30,6 +30,7 @@ from llama_compat.guardrails.scanner import Watch
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.media.images import is_remote
 from llama_compat.off_loop import off_loop
+from llama_compat.text.changes import Traces
 from llama_compat.types import (
     ImageContent,
     TextContent,
@@ -369,7 +370,9 @@ class Guard:
 
     # What is said ---------------------------------------------------------------------------------
 
-    def said(self, value: Any, known: dict[str, str] | None = None) -> Any:
+    def said(
+        self, value: Any, known: dict[str, str] | None = None, traces: Traces | None = None
+    ) -> Any:
         """A whole reply, decoded from JSON, or what an event of one says, as the client may have
         it.
 
@@ -377,6 +380,7 @@ class Guard:
             value: that.
             known: texts that were looked through before, with what is shown of each; those in
                 which something is found come to it.
+            traces: told what has become of each text that is another.
 
         Raises:
             Blocked: it may not.
@@ -394,10 +398,20 @@ class Guard:
             if not is_said and has_nothing(place, text) and not self._hidden.comes_back:
                 return text
             in_json = is_json(place, text)
-            said = GuardedText(self, place, in_json=in_json, is_reply=True, is_said=is_said)
+            counts_bytes = None if traces is None or in_json else traces.in_bytes
+            said = GuardedText(
+                self,
+                place,
+                in_json=in_json,
+                is_reply=True,
+                is_said=is_said,
+                counts_bytes=counts_bytes,
+            )
             shown = said.push(text) + said.flush()
             if not said.may_differ:
                 shown = text  # escapes that were taken out need not come back
+            if traces is not None and counts_bytes is not None and shown != text:
+                traces.note(text, shown, said.changes)
             if known is not None:
                 known[text] = shown
             return shown

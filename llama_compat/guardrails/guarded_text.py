@@ -12,6 +12,7 @@ from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
 from llama_compat.guardrails.scanner import TextScanner
 from llama_compat.guardrails.settings import Place
+from llama_compat.text.changes import Changes, InTurn
 
 if TYPE_CHECKING:
     from llama_compat.guardrails.guard import Guard
@@ -26,9 +27,23 @@ class GuardedText:
         in_json: whether it is JSON, which is looked through as what it says.
         is_reply: whether it is a part of the reply, in which what was hidden is put back.
         is_said: whether somebody says it, as in `Guard.text`.
+        counts_bytes: how places are counted in it, where it is asked what becomes of them: in bytes
+            or in characters. Of JSON that is not known.
+
+    Attributes:
+        changes: that.
     """
 
-    __slots__ = ("_entities", "_escapes", "_guard", "_hides", "_place", "_restorer", "_scanner")
+    __slots__ = (
+        "_entities",
+        "_escapes",
+        "_guard",
+        "_hides",
+        "_place",
+        "_restorer",
+        "_scanner",
+        "changes",
+    )
 
     def __init__(
         self,
@@ -38,6 +53,7 @@ class GuardedText:
         in_json: bool = False,
         is_reply: bool = False,
         is_said: bool = True,
+        counts_bytes: bool | None = None,
     ) -> None:
         self._guard = guard
         self._place = place
@@ -47,6 +63,12 @@ class GuardedText:
         self._escapes = JSONText() if in_json and (watches or self._entities) else None
         self._restorer = guard.restorer(in_json=in_json) if is_reply else None
         self._hides = False
+        changes: list[Changes] = []
+        for each in (self._scanner, *self._entities, self._restorer):
+            if each is not None and counts_bytes is not None:
+                each.changes = Changes(in_bytes=counts_bytes)
+                changes.append(each.changes)
+        self.changes = InTurn(changes)
 
     @property
     def holds(self) -> bool:
@@ -81,9 +103,10 @@ class GuardedText:
     def flush(self) -> str:
         """It has ended: what was held back of it; as `push`."""
         text = self._escapes.flush() if self._escapes is not None else ""
-        scanner = self._scanner
-        if scanner is not None:
-            text = self._shown(text, lambda rest: scanner.push(rest) + scanner.flush())
+        if self._scanner is not None:
+            text = self._shown(text, self._scanner.push)
+        if self._scanner is not None:
+            text += self._shown("", self._flushed)
         for each in self._entities:
             text = self._without(each, text, is_last=True)
         text = self._finished(text)
@@ -106,7 +129,10 @@ class GuardedText:
         except TooManyNearMisses:
             self._guard.undecided(self._place, by_patterns=True)
             self._scanner = None
-            return text
+            return scanner.give_up() + text
+
+    def _flushed(self, _: str) -> str:
+        return "" if self._scanner is None else self._scanner.flush()
 
     def _finished(self, text: str) -> str:
         if self._escapes is not None:

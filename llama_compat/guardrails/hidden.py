@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from llama_compat.text.changes import Changes, substituted
+
 WORD = re.compile(r"<[A-Z][A-Z0-9_]{0,31}_[0-9]{1,6}>")
 """What is there in place of something that is hidden."""
 
@@ -59,14 +61,18 @@ class Restorer:
     Args:
         hidden: what was hidden.
         in_json: whether the text is JSON, and what is put back a part of a string in it.
+
+    Attributes:
+        changes: told what has become of the text, where somebody asks.
     """
 
-    __slots__ = ("_held", "_hidden", "_in_json")
+    __slots__ = ("_held", "_hidden", "_in_json", "changes")
 
     def __init__(self, hidden: Hidden, *, in_json: bool = False) -> None:
         self._hidden = hidden
         self._in_json = in_json
         self._held = ""
+        self.changes: Changes | None = None
 
     @property
     def holds(self) -> bool:
@@ -79,7 +85,7 @@ class Restorer:
         begun = _BEGUN.search(text, max(0, len(text) - 42))
         end = len(text) if begun is None else begun.start()
         self._held = text[end:]
-        return WORD.sub(self._value, text[:end])
+        return substituted(WORD, self._value, text[:end], self.changes)
 
     def flush(self) -> str:
         """The text has ended: what was held back."""

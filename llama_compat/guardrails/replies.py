@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from msgspec import structs
@@ -18,7 +18,9 @@ from llama_compat.guardrails.documents import Strand
 from llama_compat.guardrails.given import guarded_call, looked_through, looked_through_source
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.guarded_text import GuardedText, seen_together
+from llama_compat.hosted.citations import SaidParts
 from llama_compat.hosted.vocabulary import Citation, CitationDelta, HostedCall, HostedCallDelta
+from llama_compat.text.changes import InTurn
 from llama_compat.types import (
     ReasoningDelta,
     RefusalDelta,
@@ -139,7 +141,7 @@ class _Choice:
         self._words: _Part | None = None
         self._calls: dict[int, _Call] = {}
         self._given: dict[str, str] = {}
-        self._changed: set[int] = set()
+        self._said: dict[int, _Part] = {}
         self._usage = Usage()
 
     def shown(self, event: StreamEvent) -> list[StreamEvent]:
@@ -164,16 +166,15 @@ class _Choice:
                 structs.replace(event, delta=HostedCallDelta(seen)),
             ]
         if isinstance(delta, CitationDelta):
-            if self._words is not None and self._words.has_citation(event):
-                cited = self._cited(event, delta.citation)
-                return [each for one in cited for each in self._words.cited(one)]
-            return [*self._end_of_words(), *self._cited(event, delta.citation)]
+            return self._cited(event, delta.citation)
         if not isinstance(delta, _Words):
             return [*self._end_of_words(), event]
         before: list[StreamEvent] = []
         if self._words is None or not self._words.goes_on_with(event):
             before = self._end_of_words()
             self._words = _Part(self._guard, event)
+        if isinstance(delta, TextDelta):
+            self._said[event.part] = self._words
         return before + self._words.shown(event, delta)
 
     def _searched(self, call: HostedCall) -> HostedCall:
@@ -184,13 +185,15 @@ class _Choice:
             given = self._given[call.call_id] = text.push(call.arguments_json) + text.flush()
         return structs.replace(call, arguments_json=given)
 
-    def _cited(self, event: StreamProgress, citation: Citation) -> list[StreamProgress]:
-        """A place in a text that the vendor names, where it still is that place."""
-        if event.part in self._changed:
-            return []
+    def _cited(self, event: StreamProgress, citation: Citation) -> list[StreamEvent]:
+        """A place in a text that the vendor names, where its words are now."""
         source = looked_through_source(citation.source, self._guard)
         shown = structs.replace(citation, source=source)
-        return [structs.replace(event, delta=CitationDelta(shown))]
+        event = structs.replace(event, delta=CitationDelta(shown))
+        said = self._said.get(event.part)
+        if said is None:
+            return [*self._end_of_words(), event]
+        return said.cited(event, shown)
 
     def takes_long(self, event: StreamEvent) -> bool:
         """Whether it may take longer than an event loop has to say what is shown of `event`."""
@@ -207,32 +210,27 @@ class _Choice:
 
     def _end_of_words(self) -> list[StreamEvent]:
         words, self._words = self._words, None
-        if words is None:
-            return []
-        rest = words.rest()
-        self._changed |= words.changed
-        return rest
+        return [] if words is None else words.rest()
 
 
 class _Part:
-    """Words that are read as one (`Strand`), with the places that are cited in them.
+    """Words that are read as one (`Strand`), with the places that are cited in them, which stay at
+    their words.
 
     What came with its tokens (probabilities and ids) is given when nothing is held back, and not at
     all where something else is shown than came, as it would tell what.
-
-    Attributes:
-        changed: the parts of which something else is shown than came.
     """
 
     def __init__(self, guard: Guard, first: StreamProgress) -> None:
-        self._text = GuardedText(guard, "output", is_reply=True)
+        self._text = GuardedText(guard, "output", is_reply=True, counts_bytes=False)
         self._last = first
         self._waiting: deque[tuple[StreamProgress, int]] = deque()
         self._held = ""  # what came and was not given, as long as it is given as it came
         self._differs = False
-        self.changed: set[int] = set()
+        self._changed: set[int] = set()
         self._logprobs: tuple[TokenLogProbs, ...] = ()
         self._token_ids: tuple[int, ...] = ()
+        self._places = _Places(self._text.changes)
 
     @property
     def room(self) -> int:
@@ -242,25 +240,19 @@ class _Part:
     def goes_on_with(self, event: StreamProgress) -> bool:
         return _STRANDS.get(type(event.delta)) == _STRANDS[type(self._last.delta)]
 
-    def has_citation(self, event: StreamProgress) -> bool:
-        """Whether a place in it may be cited so."""
-        return isinstance(self._last.delta, TextDelta) and event.part == self._last.part
-
-    def cited(self, event: StreamProgress) -> list[StreamEvent]:
+    def cited(self, event: StreamProgress, citation: Citation) -> list[StreamEvent]:
         """A place is cited in what came, of which some may be held back."""
-        if self._held or self._differs:
-            self._waiting.append((event, 0))
-            return []
-        return [] if event.part in self.changed else [event]
+        return [*self._places.cited(event, citation, waits=self._text.holds)]
 
     def shown(self, event: StreamProgress, delta: _Words) -> list[StreamEvent]:
+        self._places.came(event.part, delta.text)
         text = self._text.push(delta.text)
         if isinstance(delta, ReasoningDelta) and delta.signature:
             text += self._text.flush()
         self._last = event
         waits = self._held or self._differs or self._text.holds
         if text == delta.text and not waits:
-            return [event]
+            return [*self._places.given([event])]
         self._held += delta.text
         self._waiting.append((event, len(delta.text)))
         self._logprobs += event.logprobs or ()
@@ -269,7 +261,8 @@ class _Part:
 
     def rest(self) -> list[StreamEvent]:
         text = self._text.flush()
-        return self._given(text) if text or self._waiting or self._differs else []
+        given = self._given(text) if text or self._waiting or self._differs else []
+        return [*given, *self._places.rest()]
 
     def _given(self, text: str) -> list[StreamEvent]:
         out = self._placed(text)
@@ -278,32 +271,28 @@ class _Part:
         if not self._text.holds:
             if self._held:  # nothing is shown in its place
                 self._differ()
-            out += self._places_behind()
             if not self._differs:
                 logprobs, token_ids = self._logprobs, self._token_ids
             self._held, self._differs = "", False
+            self._waiting.clear()
             self._logprobs, self._token_ids = (), ()
         delta = self._last.delta
         changes: dict[str, object] = {}
         is_sealed = isinstance(delta, ReasoningDelta) and delta.signature
-        if is_sealed and self._last.part in self.changed:
+        if is_sealed and self._last.part in self._changed:
             changes = {"signature": None, "sealed_by": ""}  # it seals what was there
         if logprobs or is_sealed:
             # They are the last event's, as the client gets it.
-            at = len(out) - 1
-            while at >= 0 and isinstance(out[at].delta, CitationDelta):
-                at -= 1
-            if at < 0 or (is_sealed and out[at].part != self._last.part):
-                at += 1
-                out.insert(at, _saying(self._last, ""))
-            out[at] = structs.replace(
+            if not out or (is_sealed and out[-1].part != self._last.part):
+                out.append(_saying(self._last, ""))
+            out[-1] = structs.replace(
                 self._last,
-                part=out[at].part,
-                delta=structs.replace(delta, text=_said(out[at]), **changes),
+                part=out[-1].part,
+                delta=structs.replace(delta, text=_said(out[-1]), **changes),
                 logprobs=logprobs or None,
                 token_ids=token_ids or None,
             )
-        return [*out]
+        return [*self._places.given(out)]
 
     def _placed(self, text: str) -> list[StreamProgress]:
         """The events that give `text`, each in the part that it came in; where it is another, in
@@ -315,39 +304,81 @@ class _Part:
         self._held = self._held[len(text) :]
         while text and self._waiting:
             event, size = self._waiting.popleft()
-            if isinstance(event.delta, CitationDelta):
-                out += self._place(event)
-                continue
             piece, text = text[:size], text[size:]
-            if piece and out and out[-1].part == event.part and _says(out[-1]):
+            if piece and out and out[-1].part == event.part:
                 out[-1] = _saying(event, _said(out[-1]) + piece)
             elif piece:
                 out.append(_saying(event, piece))
             if len(piece) < size:
                 self._waiting.appendleft((event, size - len(piece)))
-        return [*out, *self._places_behind()]
-
-    def _places_behind(self) -> list[StreamProgress]:
-        """The citations of what has been given."""
-        out: list[StreamProgress] = []
-        while self._waiting and not self._waiting[0][1]:
-            event, _ = self._waiting.popleft()
-            if isinstance(event.delta, CitationDelta):
-                out += self._place(event)
         return out
-
-    def _place(self, event: StreamProgress) -> list[StreamProgress]:
-        return [] if event.part in self.changed else [event]
 
     def _differ(self) -> None:
         self._differs = True
         self._held = ""
-        self.changed |= {event.part for event, _ in self._waiting} | {self._last.part}
+        self._changed |= {event.part for event, _ in self._waiting} | {self._last.part}
         self._waiting.clear()
 
 
-def _says(event: StreamProgress) -> bool:
-    return isinstance(event.delta, _Words)
+class _Places:
+    """Places that are cited in words of several parts, which are read as one, where these are now.
+
+    Args:
+        changes: what becomes of the words.
+    """
+
+    def __init__(self, changes: InTurn) -> None:
+        self._changes = changes
+        self._begins: dict[int, int] = {}
+        self._came = 0
+        self._shown = SaidParts()
+        self._waiting: list[tuple[StreamProgress, Citation]] = []
+
+    def came(self, part: int, text: str) -> None:
+        """More of a part."""
+        self._begins.setdefault(part, self._came)
+        self._came += len(text)
+
+    def cited(
+        self, event: StreamProgress, citation: Citation, *, waits: bool
+    ) -> Iterator[StreamProgress]:
+        """A place is cited, of which not all may be shown yet, or none (`waits`)."""
+        if waits and self._end(event, citation) > len(self._shown.text):
+            self._waiting.append((event, citation))
+        else:
+            yield self._moved(event, citation)
+
+    def given(self, events: Sequence[StreamProgress]) -> Iterator[StreamProgress]:
+        """`events`, which say more of the words as they are shown, with the places in them."""
+        for said in events:
+            self._shown.say(said.part, _said(said))
+            yield said
+            if self._waiting:
+                waiting, self._waiting = self._waiting, []
+                for event, citation in waiting:
+                    yield from self.cited(event, citation, waits=True)
+
+    def rest(self) -> Iterator[StreamProgress]:
+        """The words have ended."""
+        waiting, self._waiting = self._waiting, []
+        for event, citation in waiting:
+            yield self._moved(event, citation)
+
+    def _end(self, event: StreamProgress, citation: Citation) -> int:
+        at = self._begins.get(event.part, self._came) + citation.end
+        return self._changes.place(at, is_end=True)
+
+    def _moved(self, event: StreamProgress, citation: Citation) -> StreamProgress:
+        if not self._changes.are_some:
+            return event
+        begin = self._begins.get(event.part, self._came) + citation.start
+        start = self._changes.place(begin, is_end=False)
+        end = max(start, min(self._end(event, citation), len(self._shown.text)))
+        part, placed = self._shown.placed(structs.replace(citation, start=start, end=end))
+        at = self._shown.begin(part)
+        text = self._shown.text[at + placed.start : at + placed.end]
+        delta = CitationDelta(structs.replace(placed, text=text))
+        return structs.replace(event, part=part, delta=delta)
 
 
 def _said(event: StreamProgress) -> str:

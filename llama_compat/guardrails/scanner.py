@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from llama_compat.guardrails.patterns import Search
+from llama_compat.text.changes import Changes
 
 
 class Watch(Struct, frozen=True):
@@ -41,9 +42,19 @@ class TextScanner:
     Attributes:
         hidden: grows whenever something else is shown than came.
         edits: what was hidden as it grew last, counted from the first character that was held then.
+        changes: told what has become of the text, where somebody asks.
     """
 
-    __slots__ = ("_before", "_held", "_is_inside", "_skipped", "_watches", "edits", "hidden")
+    __slots__ = (
+        "_before",
+        "_held",
+        "_is_inside",
+        "_skipped",
+        "_watches",
+        "changes",
+        "edits",
+        "hidden",
+    )
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
@@ -53,6 +64,7 @@ class TextScanner:
         self._is_inside = False  # whether a match had any of what is held
         self.hidden = 0
         self.edits: list[Edit] = []
+        self.changes: Changes | None = None
 
     @property
     def holds(self) -> bool:
@@ -83,11 +95,28 @@ class TextScanner:
         if decided:
             self._before = held[decided - 1]
         self._held = held[decided:]
+        if self.changes is not None:
+            self.changes.keep(held[:decided])
         return held[:decided]
 
     def flush(self) -> str:
         """The text has ended: what was held back; as `push`."""
         return self._cleared(self._held, len(self._held))
+
+    def give_up(self) -> str:
+        """Nobody looks on: what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+    def _tell(self, held: str, at: int, decided: int, edits: Sequence[Edit]) -> None:
+        """What has become of the text that is decided, from its character `at` on."""
+        if self.changes is None:
+            return
+        for begin, end, instead in edits:
+            self.changes.keep(held[at:begin])
+            self.changes.put(held[begin:end], instead)
+            at = end
+        self.changes.keep(held[at:decided])
 
     def _cleared(self, held: str, decided: int) -> str:
         if not decided:
@@ -109,6 +138,7 @@ class TextScanner:
                 at = found.end
             if watch.hides:
                 shown = "".join((*pieces, text[at:end]))
+                self._tell(held, self._skipped[place], decided, edits)
                 if pieces or self._skipped[place]:
                     self.hidden += 1
                     self.edits = edits

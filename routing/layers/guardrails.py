@@ -30,6 +30,7 @@ from llama_compat.guardrails.relayed.places import moved_with
 from llama_compat.guardrails.relayed.stream import GuardedStream
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.off_loop import off_loop
+from llama_compat.text.changes import Traces
 from llama_compat.types import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -458,9 +459,10 @@ def _look_through(reply: Reply, body: bytes, guard: Guard, in_bytes: bool) -> No
         # a transcription as text, or as subtitles
         reply.body = str(guard.said(body.decode(errors="replace"))).encode()
         return
-    shown = guard.said(said)
+    traces = Traces(in_bytes=in_bytes)
+    shown = guard.said(said, traces=traces)
     if shown is not said:
-        reply.body = bytes(to_raw(moved_with(said, shown, in_bytes=in_bytes)))
+        reply.body = bytes(to_raw(moved_with(said, shown, traces)))
 
 
 def _withhold(reply: Reply, call: Call, stop: Blocked) -> None:

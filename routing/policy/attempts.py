@@ -194,7 +194,7 @@ class Attempt:
                 self._clock(),
                 self._rule,
                 at_once=handling.cools_at_once,
-                retry_after=error.retry_after if handling.heeds_retry_after else None,
+                retry_after=error.heeded_wait,
                 probe=self._probe,
             )
 

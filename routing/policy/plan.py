@@ -329,7 +329,7 @@ class Plan:
         wait = 0.0
         if not isinstance(error, StaleConnection):
             pause = self.policy.backoff.seconds(done, self.policy.chance)
-            wait = max(pause, error.retry_after or 0)
+            wait = max(pause, error.heeded_wait or 0)
         too_late = self._ends is not None and now + wait >= self._ends
         if wait > settings.backoff.most or too_late:
             return None

@@ -84,6 +84,7 @@ MESSAGES = Operation(
     look=_Look(needs_limit=True),
     parameters=parameters_asked,
     usual=usual_parameters,
+    stop_members=frozenset({"stop_sequences"}),
     parse=parse_request,
     effort=effort_in,
     say_effort=say_effort,

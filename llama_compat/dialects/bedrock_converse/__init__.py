@@ -10,8 +10,9 @@ What the two vocabularies don't share:
   nobody has documented for a model is not guessed.
 - Only Claude's thoughts are sealed, with the seal that Anthropic's own API knows too. Those that
   are redacted are bytes here, which nobody says are the same elsewhere: their seal is Bedrock's.
-- No word forbids to call tools. Where calls are in the conversation, tools have to be offered, so
-  that those named there are, without any parameters, if the request has none.
+- No word forbids to call tools, and where calls are in the conversation, tools have to be offered.
+  Claude is told by its own word for it, and offered those that are named there, without any
+  parameters, if the request has none; all others are told in text what was called (`told_calls`).
 - `json_object` has no form: see `llama_compat.fitting.forced_reply`.
 """
 
@@ -31,6 +32,7 @@ from llama_compat.dialects.bedrock_converse.requests import (
     Extras,
     render_count_request,
     render_request,
+    stop_bound,
     unsupported_values,
 )
 
@@ -46,6 +48,7 @@ __all__ = [
     "parse_token_count",
     "render_count_request",
     "render_request",
+    "stop_bound",
     "takes_thoughts",
     "unsupported_values",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from llama_compat.dialects.alternating import (
     OPENING,
@@ -38,12 +38,13 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
+from llama_compat.dialects.bedrock_converse.told_calls import with_calls_told
 from llama_compat.dialects.sampling import (
-    blank_stop,
     rendered_parameters,
     sampling_members,
     too_warm,
 )
+from llama_compat.dialects.stop_lists import CLAUDES_STOPS, StopBound
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
@@ -115,6 +116,10 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         APIError: 400 naming what the API has no form for.
     """
     family = extras.family_of(request.model)
+    if family != "claude" and _forbids_tools(request):
+        # Nothing forbids a call but that there is no tool, which the API takes only where there is
+        # no call in the conversation either.
+        request = structs.replace(request, messages=with_calls_told(request.messages), tools=())
     said = _conversation(request, thoughts=takes_thoughts(family))
     own, effort = _render_for_model(request, family)
     for_model = {**extras.for_model, **own}
@@ -160,6 +165,16 @@ _SAMPLING = {
 RENDERED_PARAMETERS = rendered_parameters(_SAMPLING, "top_k")
 """What `render_request` has words for."""
 
+
+def stop_bound(model: str, extras: Extras = _NO_EXTRAS) -> StopBound:
+    """Which stop strings `model` takes."""
+    return CLAUDES_STOPS if extras.family_of(model) == "claude" else _STOPS
+
+
+_STOPS = StopBound(4)
+"""The API itself took no more until 2025 (boto/botocore#3354; botocore 1.44.5 has 2500), and hardly
+any of the models behind it says how many it takes (2026-11-28)."""
+
 _COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 
@@ -181,8 +196,6 @@ def unsupported_values(
     """OpenAI's names of what the API, or the model, has no form for with this value: why."""
     family = extras.family_of(request.model)
     refused = {**too_warm(request.sampling, "Bedrock")}
-    if family == "claude":
-        refused |= blank_stop(request.sampling, "Claude")
     if isinstance(request.sampling.strategy, TopKSamplingStrategy) and not has_top_k(family):
         refused["top_k"] = "nothing says how this model is told so on Bedrock"
     effort = request.reasoning_effort
@@ -191,16 +204,12 @@ def unsupported_values(
     if family == "claude":
         refused |= thought_before_forced_call(request)
         refused |= no_room_to_think(request, claudes_thinking(request))
-    if _forbids_tools(request) and family != "claude" and called_tools(request.messages):
-        refused["tool_choice"] = (
-            "Bedrock wants tools to be offered where calls are in the conversation, and has no"
-            " 'none'"
-        )
     return refused
 
 
 def _forbids_tools(request: ChatCompletionRequest) -> bool:
-    return request.tool_choice is not None and request.tool_choice.mode == "none"
+    """Whether the model may call none: it is told so, or is offered none any more."""
+    return not request.tools or (request.tool_choice or ToolChoice()).mode == "none"
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -368,8 +377,7 @@ def _render_for_model(
     strategy = request.sampling.strategy
     if isinstance(strategy, TopKSamplingStrategy) and has_top_k(family):
         members |= render_top_k(strategy.top_k, family)
-    forbids = _forbids_tools(request) or not request.tools
-    if family == "claude" and forbids and called_tools(request.messages):
+    if family == "claude" and _forbids_tools(request) and called_tools(request.messages):
         members["tool_choice"] = {"type": "none"}
     return members, effort
 

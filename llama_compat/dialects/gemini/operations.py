@@ -127,6 +127,7 @@ GENERATE = Operation(
     kind="chat",
     look=_look,
     parameters=_parameters,
+    stop_members=frozenset(_CONFIGS),
     parse=parse_generate,
     effort=effort_in,
     say_effort=say_effort,

@@ -74,6 +74,7 @@ INTERACTIONS = Operation(
     shows_images=True,
     look=_look,
     parameters=parameters,
+    stop_members=frozenset({CONFIG}),
     parse=parse_request,
     withheld=withheld,
     replies=REPLIES,

@@ -222,12 +222,15 @@ def _unloads(raw: Raw | None) -> bool:
 # The calls
 # --------------------------------------------------------------------------------------------------
 
+_OPTIONS = frozenset({"options"})
+
 CHAT = Operation(
     dialect=OLLAMA,
     name="ollama_chat",
     kind="chat",
     look=_look,
     parameters=_parameters,
+    stop_members=_OPTIONS,
     parse=parse_chat,
     replies=REPLIES,
     nothing=_nothing("messages", _nothing_generated(chat_said)),
@@ -240,6 +243,7 @@ GENERATE = Operation(
     kind="chat",
     look=_look_at_generate,
     parameters=_parameters,
+    stop_members=_OPTIONS,
     parse=parse_generate,
     replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),
@@ -252,6 +256,7 @@ RAW_GENERATE = Operation(
     kind="completion",
     look=_look_at_generate,
     parameters=_raw_parameters,
+    stop_members=_OPTIONS,
     parse=parse_raw_generate,
     replies=REPLIES,
     nothing=_nothing("prompt", _nothing_generated(generate_said)),

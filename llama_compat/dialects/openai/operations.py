@@ -134,6 +134,7 @@ CHAT = Operation(
         "messages", "[", "an array of messages", CHAT_CHECKS, ("tools", "functions", "messages")
     ),
     parameters=_parameters,
+    stop_members=frozenset({"stop"}),
     parse=chat.parse_request,
     turns=TURNS,
     withheld=withheld({"delta": {}}),
@@ -146,6 +147,7 @@ COMPLETIONS = Operation(
     kind="completion",
     look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS, ("prompt", "suffix")),
     parameters=_parameters,
+    stop_members=frozenset({"stop"}),
     parse=completions.parse_request,
     withheld=withheld({"text": ""}),
     replies=completions.REPLIES,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from llama_compat.dialects.counts import MAX_COUNT, MAX_INT32
 from llama_compat.dialects.sampling import SAMPLING_DEFAULTS, sampling_members
+from llama_compat.dialects.stop_lists import MAX_STOP_STRINGS, too_many
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     GreedySamplingStrategy,
@@ -24,8 +25,6 @@ from llama_compat.types import (
     TopPSamplingStrategy,
 )
 from llama_compat.wire.json_fields import JSONFields, from_raw
-
-MAX_STOP_STRINGS = 4
 
 # --------------------------------------------------------------------------------------------------
 # Checks: each takes a parameter's name and value, and raises APIError
@@ -90,10 +89,7 @@ def _stop(name: str, value: Any) -> None:
     if type(stops) is not list or not all(type(stop) is str for stop in stops):
         raise _wrong_type(name, "a string or an array of strings", value)
     if len(stops) > MAX_STOP_STRINGS:
-        raise invalid_parameter(
-            name,
-            f"Invalid '{name}': expected at most {MAX_STOP_STRINGS} strings, got {len(stops)}.",
-        )
+        raise too_many(name, stops)
     if "" in stops:
         raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
 

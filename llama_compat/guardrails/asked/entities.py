@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from llama_compat.guardrails.asked.presidio import Entity
 from llama_compat.guardrails.hidden import WORD
+from llama_compat.text.changes import Changes
 
 REACH = 200
 """Characters at the end of a window in which an entity may begin that is not whole yet."""
@@ -34,9 +35,20 @@ class EntityScanner:
 
     Attributes:
         hidden: whether something else was shown than came.
+        changes: told what has become of the text, where somebody asks.
     """
 
-    __slots__ = ("_before", "_find", "_found", "_held", "_in_json", "_reach", "_window", "hidden")
+    __slots__ = (
+        "_before",
+        "_find",
+        "_found",
+        "_held",
+        "_in_json",
+        "_reach",
+        "_window",
+        "changes",
+        "hidden",
+    )
 
     def __init__(
         self,
@@ -54,6 +66,7 @@ class EntityScanner:
         self._before = ""
         self._held = ""
         self.hidden = False
+        self.changes: Changes | None = None
 
     @property
     def holds(self) -> bool:
@@ -97,9 +110,14 @@ class EntityScanner:
             instead = self._found(kind, text[start:stop])
             self.hidden = self.hidden or instead != text[start:stop]
             shown += (text[at:start], instead)
+            if self.changes is not None:
+                self.changes.keep(text[at:start])
+                self.changes.put(text[start:stop], instead)
             at = stop
         end = max(at, end)
         shown.append(text[at:end])
+        if self.changes is not None:
+            self.changes.keep(text[at:end])
         self._before = text[max(0, end - CONTEXT) : end]
         self._held = self._held[end - begin :]
         return "".join(shown)

@@ -6,11 +6,11 @@ Anthropic's citations name places in documents, which stay as they were, by othe
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from llama_compat.guardrails.relayed.fragments import Marks, marks_of
+from llama_compat.text.changes import Changes, InTurn, Traces
 
 NAMED = ("annotations", "annotation", "groundingSupports", "citationSources")
 """Members that have places, or objects with some."""
@@ -28,56 +28,6 @@ _REACH = 400
 
 _MOST_EDITS = 1000
 """In whole texts; what comes behind is one."""
-
-
-class Changes:
-    """What has become of a text as far as it has gone on: where something else is shown, from where
-    to where that was, and is.
-
-    Args:
-        in_bytes: whether its places are counted in bytes, and not in characters.
-
-    Attributes:
-        are_some: whether it is another than it came.
-    """
-
-    __slots__ = ("_begins", "_ends", "_measure", "_shown", "_size", "are_some")
-
-    def __init__(self, *, in_bytes: bool) -> None:
-        self._measure: Callable[[str], int] = _size if in_bytes else len
-        self._size = 0
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        self._shown: list[tuple[int, int]] = []
-        self.are_some = False
-
-    def keep(self, said: str) -> None:
-        """More of it is shown as it came."""
-        self._size += self._measure(said)
-
-    def put(self, said: str, instead: str) -> None:
-        """Of more of it something else is shown."""
-        self.are_some = True
-        begin = self.place(self._size, is_end=True)
-        self._begins.append(self._size)
-        self._size += self._measure(said)
-        self._ends.append(self._size)
-        self._shown.append((begin, begin + self._measure(instead)))
-
-    def place(self, at: int, *, is_end: bool) -> int:
-        """Where a place is now. One within what is hidden is where the word for that begins, or
-        ends."""
-        last = bisect_right(self._begins, at) - 1
-        if last < 0:
-            return at
-        begin, end = self._shown[last]
-        if at >= self._ends[last]:
-            return end + at - self._ends[last]
-        return end if is_end and at > self._begins[last] else begin
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def changes_between(came: str, shown: str, *, in_bytes: bool) -> Changes:
@@ -129,7 +79,9 @@ def _again(old: str, here: int, new: str, there: int) -> tuple[int, int] | None:
     return best
 
 
-Find = Callable[[str | None, Marks], Changes | None]
+Changed = Changes | InTurn
+
+Find = Callable[[str | None, Marks], Changed | None]
 """What has become of a text: of the one that stands beside places, as it is shown, or where there
 is none, of the one that what is around them says; None where it is not known."""
 
@@ -180,7 +132,7 @@ def text_beside(value: dict[str, Any]) -> str | None:
     return content if isinstance(content, str) and content else None
 
 
-def _shifted(value: Any, changes: Changes | None) -> Any:
+def _shifted(value: Any, changes: Changed | None) -> Any:
     assert changes is not None
     if isinstance(value, list):
         return [_shifted(each, changes) for each in value]
@@ -195,21 +147,23 @@ def _shifted(value: Any, changes: Changes | None) -> Any:
     return shifted
 
 
-def moved_with(came: Any, shown: Any, *, in_bytes: bool) -> Any:
+def moved_with(came: Any, shown: Any, traces: Traces) -> Any:
     """A whole reply with its places where they are now.
 
     Args:
         came: as it came.
         shown: the same, with the texts as they are shown.
-        in_bytes: as for `Changes`.
+        traces: what has become of texts. What nobody told is told from both: of JSON, and of texts
+            that are read as one.
     """
     texts = _texts(came)
 
-    def find(text: str | None, marks: Marks) -> Changes | None:
+    def find(text: str | None, marks: Marks) -> Changed | None:
         before = next(texts, None)
         if text is None or before is None or text == before:
             return None
-        return changes_between(before, text, in_bytes=in_bytes)
+        told = traces.of(before, text)
+        return told or changes_between(before, text, in_bytes=traces.in_bytes)
 
     return moved(shown, find)
 

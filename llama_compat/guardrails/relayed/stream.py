@@ -30,9 +30,10 @@ from llama_compat.guardrails.relayed.fragments import (
     put,
     unsealed,
 )
-from llama_compat.guardrails.relayed.places import NAMED, Changes, moved
+from llama_compat.guardrails.relayed.places import NAMED, moved
 from llama_compat.guardrails.relayed.shapes import EventShape, ShapedEvents, shape_like, shape_of
 from llama_compat.guardrails.relayed.texts import Piece, RelayedPart, RelayedText
+from llama_compat.text.changes import Changes
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json, from_raw
 

@@ -11,8 +11,8 @@ from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.json_text import JSONText, escaped
 from llama_compat.guardrails.patterns import TooManyNearMisses
 from llama_compat.guardrails.relayed.fragments import Fragment
-from llama_compat.guardrails.relayed.places import Changes
 from llama_compat.guardrails.scanner import Edit, TextScanner
+from llama_compat.text.changes import Changes
 
 
 class Piece:

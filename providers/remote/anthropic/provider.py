@@ -12,7 +12,8 @@ from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages
 from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cache_marks
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
-from llama_compat.dialects.sampling import blank_stop, too_warm
+from llama_compat.dialects.sampling import too_warm
+from llama_compat.dialects.stop_lists import CLAUDES_STOPS, StopBound
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events
 from llama_compat.fitting.forced_reply import (
@@ -160,12 +161,15 @@ class AnthropicMessagesProvider(
             headers[name] = self.api_key if name == "x-api-key" else f"Bearer {self.api_key}"
         return headers | self._betas()
 
+    def stop_bound(self, model: str) -> StopBound:
+        """Any number, each with something to see."""
+        return CLAUDES_STOPS
+
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
         """What has no form in this API."""
-        sampling, vendor = request.sampling, "Anthropic"
-        refused = {**too_warm(sampling, vendor), **blank_stop(sampling, vendor)}
+        refused = {**too_warm(request.sampling, "Anthropic")}
         if isinstance(request, ChatCompletionRequest):
             refused |= thought_before_forced_call(request)
             refused |= anthropic_messages.no_room_to_think(request, self._thinking(request))

@@ -15,6 +15,7 @@ from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects import anthropic_messages, bedrock_converse
 from llama_compat.dialects.bedrock_converse.models import MODELS_PATH, PROFILES_PATH
 from llama_compat.dialects.bedrock_converse.replies import REQUIRED
+from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -124,6 +125,10 @@ class BedrockConverseProvider(
         family = self._whole.family_of(model)
         name = anthropic_messages.FAMILY if family == "claude" else reasoning_family(model)
         return ReasoningRule(name, wanted=bedrock_converse.takes_thoughts(family))
+
+    def stop_bound(self, model: str) -> StopBound:
+        """As the model's family takes them."""
+        return bedrock_converse.stop_bound(model, self._whole)
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest

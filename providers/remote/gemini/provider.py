@@ -12,6 +12,7 @@ from msgspec import structs
 from pydantic import AfterValidator, Field
 
 from llama_compat.dialects import gemini, gemini_interactions
+from llama_compat.dialects.stop_lists import GEMINIS_STOPS, StopBound
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.mixins import (
@@ -132,6 +133,10 @@ class GeminiProvider(
             and request.has_one_hosted_tool_alone
             and (wanted is None or wanted.type == "text")
         )
+
+    def stop_bound(self, model: str) -> StopBound:
+        """In both of its APIs."""
+        return GEMINIS_STOPS
 
     def reasoning_rule(self, model: str) -> ReasoningRule:
         """Gemini's signatures are for Gemini."""

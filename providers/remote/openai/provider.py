@@ -21,6 +21,7 @@ from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
+from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.asked.named import has_search_options
@@ -235,6 +236,10 @@ class RemoteOpenAIProvider(
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)
         return wire in self._wires and WEB_SEARCH in self.hosted_tools(wire) & known
+
+    def stop_bound(self, model: str) -> StopBound:
+        """As its row in the table has it."""
+        return self.vendor.stops
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest

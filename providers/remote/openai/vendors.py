@@ -14,9 +14,18 @@ from typing import Literal
 from msgspec import Raw
 
 from llama_compat.dialects.gemini.seals import ANY_SIGNATURE
-from llama_compat.dialects.openai.chat.requests import MAX_CALL_ID
+from llama_compat.dialects.stop_lists import (
+    ANY_STOPS,
+    CLAUDES_STOPS,
+    GEMINIS_STOPS,
+    StopBound,
+)
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.batches.rows import AZURES, GROQS, MISTRALS, OPENAIS, TOGETHERS, BatchRow
+
+MAX_CALL_ID = 40
+"""Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
+`string too long. Expected a string with maximum length 40`."""
 
 MAX_TOKENS_ONLY = MappingProxyType({"max_completion_tokens": "max_tokens"})
 """For vendors that know only the older name, and ignore or refuse the newer one."""
@@ -119,7 +128,8 @@ class Vendor:
             translated bring no others. Relayed calls keep what they say of it.
         call_id_length: of how many letters and digits ids of tool calls have to be; None where any
             are taken.
-        call_id_limit: of how many characters they are at most.
+        call_id_limit: of how many characters they are at most, whoever made them; None for any.
+        stops: which stop strings it takes.
         takes_speakers: whether it takes a `name` in messages of others than tools.
         documents: the part of a message that a file is; None where there is none for it.
         fetches_documents: whether it takes the address of a file in place of its bytes.
@@ -151,6 +161,7 @@ class Vendor:
     cache_hints: frozenset[str] = frozenset()
     call_id_length: int | None = None
     call_id_limit: int | None = None
+    stops: StopBound = ANY_STOPS
     takes_speakers: bool = True
     documents: Literal["file", "document_url"] | None = "file"
     fetches_documents: bool = False
@@ -201,6 +212,9 @@ VENDORS: dict[str, Vendor] = {
         reasoning_fields=_NONE,
         family="openai",
         call_id_limit=MAX_CALL_ID,
+        # 400 "Invalid 'stop': array too long. Expected an array with maximum length 4"
+        # (continuedev/continue#2461, 2026-11-28)
+        stops=StopBound(4),
         cache_hints=CACHE_HINTS,
         batches=OPENAIS,
     ),
@@ -229,6 +243,7 @@ VENDORS: dict[str, Vendor] = {
         reasoning_fields=_NONE,  # as OpenAI's
         family="openai",
         call_id_limit=MAX_CALL_ID,
+        stops=StopBound(4),  # the same (QwenLM/Qwen-Agent#228, 2026-11-28)
         cache_hints=CACHE_HINTS,
         batches=AZURES,
     ),
@@ -260,6 +275,7 @@ VENDORS: dict[str, Vendor] = {
         # The same page, in a copy of 2025-11: PDFs are for the native API. What is not taken it
         # passes over without a word.
         documents=None,
+        stops=CLAUDES_STOPS,
         # The list of models is the native API's.
         models_headers={"x-api-key": "{key}", "anthropic-version": "2023-06-01"},
         # The same page: over this API thinking is not given out and can't be given back (2026-11).
@@ -271,6 +287,7 @@ VENDORS: dict[str, Vendor] = {
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         key_variable="GEMINI_API_KEY",
         model_prefix="models/",
+        stops=GEMINIS_STOPS,
         # https://ai.google.dev/gemini-api/docs/thought-signatures: Gemini 3 wants `extra_content`
         # back with its calls; other names that it does not know are 400 "Cannot find field"
         # (2026-11).
@@ -319,6 +336,8 @@ VENDORS: dict[str, Vendor] = {
         # 400 "Tool call id was ... but must be a-z, A-Z, 0-9, with a length of 9."
         # (nearai/ironclaw#1241, 2026-11-27)
         call_id_length=9,
+        # "Up to 4" (langchain-mistralai's reference, 2026-11-28)
+        stops=StopBound(4),
         # 422 `extra_forbidden` at `messages.0.user.name` (nomtek/mistralai_client_dart#44); of the
         # messages of mistralai 3.7.0 those of tools alone have one (2026-11-28).
         takes_speakers=False,
@@ -343,6 +362,8 @@ VENDORS: dict[str, Vendor] = {
         # 400 "unknown variant" for other parts than text and, since 2026-08, images
         # (1jehuang/jcode#310, vercel/ai#19384, 2026-11-28).
         documents=None,
+        # "Up to 16 sequences" (https://api-docs.deepseek.com/api/create-chat-completion)
+        stops=StopBound(16),
         family="deepseek",
     ),
     "remote::xai": Vendor(
@@ -353,6 +374,8 @@ VENDORS: dict[str, Vendor] = {
         # https://docs.x.ai/developers/model-capabilities/text/comparison: chat completions give no
         # reasoning out; the Responses API does, sealed (2026-11).
         reasoning_fields=_NONE,
+        # "Up to 4 sequences" (@langchain/xai's reference, 2026-11-28)
+        stops=StopBound(4),
         family="xai",
     ),
     "remote::groq": Vendor(
@@ -366,6 +389,8 @@ VENDORS: dict[str, Vendor] = {
         # groq-python's ChatCompletionAssistantMessageParam has `reasoning`; the other name is 400
         # "property 'reasoning_content' is unsupported" (janhq/jan#8136, 2026-11).
         reasoning_fields=frozenset({"reasoning"}),
+        # 400 "len(stop) > 4 is not supported" (letta-ai/letta#1272, 2026-11-28)
+        stops=StopBound(4),
         batches=GROQS,
     ),
     "remote::cerebras": Vendor(
@@ -509,6 +534,8 @@ VENDORS: dict[str, Vendor] = {
         # tools (2026-11-22).
         reasoning_fields=frozenset({"reasoning_content"}),
         wants_reasoning=True,
+        # 400 of code 1214 for more than 4 (QwenLM/Qwen-Agent#370, 2026-11-28)
+        stops=StopBound(4),
         family="zai",
     ),
     "remote::xiaomi": Vendor(

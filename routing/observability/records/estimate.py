@@ -43,7 +43,7 @@ def counted_or_estimated(
     """
     counted = sane(counted or Usage())
     if complete and (counted.prompt_tokens or counted.completion_tokens):
-        return counted, False
+        return counted, counted.estimated
     return (
         Usage(
             counted.prompt_tokens or prompt.tokens,
@@ -63,7 +63,7 @@ MAX_COUNT = 2**48
 
 def sane(usage: Usage) -> Usage:
     """`usage` with nothing in it but numbers that there can be of tokens."""
-    prompt, completion, cached, reasoning, written, units = structs.astuple(usage)
+    prompt, completion, cached, reasoning, written, units, estimated = structs.astuple(usage)
     if (
         (type(prompt) is type(completion) is int)
         and (cached is None or (type(cached) is int and 0 <= cached <= MAX_COUNT))
@@ -80,6 +80,7 @@ def sane(usage: Usage) -> Usage:
         _count(reasoning),
         _count(written),
         units,
+        estimated,
     )
 
 

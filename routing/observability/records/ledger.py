@@ -25,7 +25,7 @@ MAX_MODEL = 200
 MAX_MESSAGE = 500
 """Of a model's name and of an error so many characters are recorded."""
 
-_NOTHING_COUNTED = (None, None, None, None, None, None)
+_NOTHING_COUNTED = (None, None, None, None, None, None, False)
 
 
 _READ_ONLY = frozenset({"embedding", "rerank", "moderation", "speech"})
@@ -97,7 +97,7 @@ class Ledger:
         if request.cached:
             provider, finished = CACHE, one_line(finish_reason(request.tail))
         counts = _NOTHING_COUNTED if usage is None else structs.astuple(usage)
-        prompt, completion, cached, reasoning, written, units = counts
+        prompt, completion, cached, reasoning, written, units, _ = counts
         # What is given again was searched for before.
         known = None if units is None or request.cached else units.searches
         searches = None if known is None else round(known)

@@ -29,7 +29,7 @@ from llama_compat.media.documents import (
 )
 from llama_compat.media.images import is_remote
 from llama_compat.tools.answers import UnansweredCalls
-from llama_compat.tools.calls import bounded_call_id, call_id_at, parse_tool_call
+from llama_compat.tools.calls import call_id_at, parse_tool_call
 from llama_compat.tools.custom_tools import wrap
 from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
@@ -345,11 +345,6 @@ RENDERED_PARAMETERS = rendered_parameters(
 """What `render_request` has words for."""
 
 
-MAX_CALL_ID = 40
-"""Calls of a conversation that began with another vendor may have longer ids, which OpenAI refuses:
-`string too long. Expected a string with maximum length 40`."""
-
-
 def render_request(
     request: ChatCompletionRequest, *, max_tokens_name: str = "max_completion_tokens"
 ) -> dict[str, Any]:
@@ -462,7 +457,7 @@ def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
         case ToolResponseMessage():
             return {
                 "role": "tool",
-                "tool_call_id": bounded_call_id(message.call_id, MAX_CALL_ID),
+                "tool_call_id": message.call_id,
                 "content": _render_content(message.told, where),
             }
         case CompletionMessage():
@@ -483,10 +478,7 @@ def _render_assistant(message: CompletionMessage, path: str) -> dict[str, Any]:
     if message.unsealed_reasoning is not None:
         rendered["reasoning_content"] = message.unsealed_reasoning
     if message.tool_calls:
-        rendered["tool_calls"] = [
-            {**render_call(call), "id": bounded_call_id(call.call_id, MAX_CALL_ID)}
-            for call in message.tool_calls
-        ]
+        rendered["tool_calls"] = [render_call(call) for call in message.tool_calls]
     return rendered
 
 

@@ -379,12 +379,48 @@ def test_no_tool() -> None:
     body = render(messages=called, tools=(WEATHER,), tool_choice=none)
     assert "toolChoice" not in body["toolConfig"]
     assert body["additionalModelRequestFields"] == {"tool_choice": {"type": "none"}}
-    assert refused(LLAMA, called, tools=(WEATHER,), tool_choice=none) == {"tool_choice"}
     # Nor may one be called that is offered no more, and has to be defined.
     body = render(messages=called)
     assert [each["toolSpec"]["name"] for each in body["toolConfig"]["tools"]] == [CALL.tool_name]
     assert body["additionalModelRequestFields"] == {"tool_choice": {"type": "none"}}
-    assert refused(LLAMA, tools=(WEATHER,), tool_choice=none) == set()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"tools": (WEATHER,), "tool_choice": ToolChoice("none")}],
+    ids=["not offered", "forbidden"],
+)
+def test_others_than_claude_are_told_in_words_what_was_called(asked: dict[str, Any]) -> None:
+    image = ImageContent(f"data:image/png;base64,{PIXEL}")
+    said = (TextContent("Let me see."), CALL, UnparseableToolCall("call_2", "get_time", ""))
+    messages = (
+        *HI,
+        CompletionMessage(said),
+        ToolResponseMessage("call_1", (TextContent("sunny"), image)),
+        ToolResponseMessage("call_2", "no clock", is_error=True),
+        UserMessage("So?"),
+    )
+    assert refused(LLAMA, messages, **asked) == set()
+    body = render(LLAMA, messages, **asked)
+    assert body.keys() == {"messages"}
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][1]["content"] == [
+        {"text": "Let me see."},
+        {"text": '(I have called get_weather with {"city": "Bern"})'},
+        {"text": "(I have called get_time with {})"},
+    ]
+    assert body["messages"][2]["content"] == [
+        {"text": "(get_weather gave:"},
+        {"text": "sunny"},
+        {"image": {"format": "png", "source": {"bytes": PIXEL}}},
+        {"text": ")"},
+        {"text": "(get_time failed:"},
+        {"text": "no clock"},
+        {"text": ")"},
+        {"text": "So?"},
+    ]
+    # One that may call goes on as it did.
+    assert "toolConfig" in render(LLAMA, messages, tools=(WEATHER,))
 
 
 def test_there_has_to_be_room_to_think() -> None:

@@ -17,6 +17,7 @@ from llama_compat.fan_out import Events
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Guard
+from llama_compat.guardrails.patterns import MOST_NEAR_MISSES
 from llama_compat.guardrails.replies import guarded
 from llama_compat.guardrails.settings import CheckSettings, Place
 from llama_compat.hosted.vocabulary import (
@@ -218,10 +219,75 @@ async def test_it_ends_a_reply_that_may_not_be_seen(place: str) -> None:
     assert ("eve@" in repr(message)) == (place == "tool_results")
 
 
-async def test_a_text_that_has_become_another_has_no_places() -> None:
+async def test_places_in_a_text_that_has_become_another_are_those_of_its_words() -> None:
     message = await read(searched("Ask amy@example.com."), guard_of(mode="redact", scan="output"))
     (text,) = [each for each in message.parts if isinstance(each, TextContent)]
-    assert text == TextContent("Ask <EMAIL_1>.")
+    assert text.text == "Ask <EMAIL_1>."
+    (cited,) = text.citations
+    assert (cited.start, cited.end, cited.text) == (0, 14, "Ask <EMAIL_1>.")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_text_that_nobody_could_look_through_goes_on_whole(ends: bool) -> None:
+    near = "1700000000001 x " * (MOST_NEAR_MISSES + 1)
+    pieces = ["Ask 4111 1111 ", near] if ends else ["Ask 4111 1111 ", near[:-4], near[-4:], " so."]
+    guard = guard_of(mode="redact", on_error="allow")
+    message = await read(said(*(StreamProgress(TextDelta(each)) for each in pieces)), guard)
+    assert message.content == "".join(pieces)
+    assert ("pii", "error") in guard.verdicts
+
+
+CITED_WORDS = ["the Nile is löng", "alice@example.com", "Ask bob@example.com"]
+CITED_TEXT = "Ask bob@example.com: the Nile is löng, as alice@example.com and bob@example.com know."
+
+
+@given(data=st.data(), words=st.sampled_from(CITED_WORDS), comes_back=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_places_stay_at_their_words_however_they_are_cut(
+    data: Any, words: str, comes_back: bool
+) -> None:
+    """Hidden from the client, or put back for it."""
+    guard = guard_of(mode="redact", scan=["input", "output"])
+    if comes_back:
+        guard = guard_of(mode="redact", scan="input", restore=True)
+        asked = guard.text("input", CITED_TEXT)
+        words_said, text_said = guard.text("input", words), asked
+        words_shown, text_shown = words, CITED_TEXT
+    else:
+        words_said, text_said = words, CITED_TEXT
+        text_shown = guard_of(mode="redact").said({"content": CITED_TEXT})["content"]
+        names = {"alice@example.com": "<EMAIL_2>", "Ask bob@example.com": "Ask <EMAIL_1>"}
+        words_shown = names.get(words, words)
+    texts = data.draw(parts_of(text_said))
+    start = text_said.index(words_said)
+    end = start + len(words_said)
+    events, parts, at = [], ReplyParts(), 0
+    for text in texts:
+        for piece in cut(text, data.draw(CUTS)):
+            events.append(parts.progress(TextDelta(piece)))
+        first, last = max(start, at), min(end, at + len(text))
+        if first < last:
+            place = Citation(first - at, last - at, FOUND, text_said[first:last])
+            events.append(parts.progress(CitationDelta(place)))
+        parts.end_part()
+        at += len(text)
+
+    async def check() -> None:
+        for streams in (True, False):
+            message = await read(said(*events), guard, streams=streams)
+            assert message.content == text_shown
+            found = [
+                (each.text, part.text[each.start : each.end])
+                for part in message.parts
+                if isinstance(part, TextContent)
+                for each in part.citations
+            ]
+            assert found
+            assert all(told == shown for told, shown in found)
+            if len(texts) == 1:
+                assert [told for told, _ in found] == [words_shown]
+
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize("place", ["tool_arguments", "tool_results", "output"])

@@ -121,6 +121,14 @@ def test_a_retry_waits_as_long_as_the_vendor_says_if_that_is_not_too_long() -> N
     assert plan.after(plan.first(NOW), error_of(C.rate_limit, retry_after="3"), NOW) is None
 
 
+def test_what_a_class_of_error_does_not_say_is_not_waited_for() -> None:
+    """As the cooldown of its target has it: nothing came of a connection, whoever said a time."""
+    plan = plan_of([target("a")])
+    step = plan.after(plan.first(NOW), error_of(C.connection, retry_after="3"), NOW)
+    assert step is not None
+    assert (step.why, step.wait) == (Why.retry, 0.125)
+
+
 def test_retries_are_counted_by_target_and_wait_longer_each_time() -> None:
     plan = plan_of([target("a")], retries={"same_target": 3, "attempts": 9})
     step: Step | None = plan.first(NOW)

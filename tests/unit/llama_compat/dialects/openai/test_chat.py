@@ -1241,16 +1241,14 @@ def rendered_messages(*messages: Message) -> Any:
     return render_request(ChatCompletionRequest("m", messages))["messages"]
 
 
-def test_longer_ids_of_calls_than_openai_takes_are_made_fit_and_stay_different() -> None:
-    ids = ["call_1", "fc_" + "a" * 37, "fc_" + "a" * 38, "fc_" + "a" * 38 + "b"]
+def test_calls_keep_their_ids() -> None:
+    """How long one may be is each vendor's to say, and its provider's to see to."""
+    ids = ["call_1", "fc_" + "a" * 38, "fc_" + "a" * 38 + "b"]
     calls = tuple(ToolCall(each, "f", {}, "{}") for each in ids)
     answers = [ToolResponseMessage(each, "x") for each in ids]
     [asked, *told] = rendered_messages(CompletionMessage(calls), *answers)
-    sent = [call["id"] for call in asked["tool_calls"]]
-    assert sent == [each["tool_call_id"] for each in told]
-    assert sent[:2] == ids[:2]
-    assert len(set(sent)) == len(ids)
-    assert max(map(len, sent)) == 40
+    assert [call["id"] for call in asked["tool_calls"]] == ids
+    assert [each["tool_call_id"] for each in told] == ids
 
 
 def test_images_that_tools_give_are_the_users() -> None:

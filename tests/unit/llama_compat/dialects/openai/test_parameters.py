@@ -11,13 +11,13 @@ from llama_compat.dialects.openai.parameters import (
     CHAT_CHECKS,
     COMPLETION_CHECKS,
     EMBEDDING_CHECKS,
-    MAX_STOP_STRINGS,
     check_parameters,
     parameters_set,
     parse_sampling,
     render_sampling,
 )
 from llama_compat.dialects.openai_responses.operations import RESPONSE_CHECKS
+from llama_compat.dialects.stop_lists import MAX_STOP_STRINGS
 from llama_compat.errors import APIError
 from llama_compat.types import (
     GreedySamplingStrategy,

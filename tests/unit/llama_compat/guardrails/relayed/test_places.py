@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_compat.guardrails.guard import Guard
-from llama_compat.guardrails.relayed.places import Changes, changes_between, moved_with
+from llama_compat.guardrails.relayed.places import changes_between, moved_with
 from llama_compat.guardrails.relayed.stream import GuardedStream
+from llama_compat.text.changes import Changes, Traces
 from tests.unit.llama_compat.guardrails.relayed.test_stream import guard_of
 
 MAIL = "alice@example.com"
@@ -91,7 +92,25 @@ def test_places_of_events_that_are_like_each_other(at_once: bool) -> None:
 
 def said(whole: Any, *, in_bytes: bool = False) -> Any:
     guard: Guard = guard_of(mode="redact")
-    return moved_with(whole, guard.said(whole), in_bytes=in_bytes)
+    traces = Traces(in_bytes=in_bytes)
+    return moved_with(whole, guard.said(whole, traces=traces), traces)
+
+
+@pytest.mark.parametrize("words", ["bob@example.com", "alice@example.com", "and"])
+@pytest.mark.parametrize("in_bytes", [False, True])
+def test_what_the_scanner_changed_is_not_guessed(words: str, in_bytes: bool) -> None:
+    """Little is the same between two values that are hidden: too little to see it in both texts."""
+    text, shown = "Ä: alice@example.com and bob@example.com", "Ä: <EMAIL_1> and <EMAIL_2>"
+    wanted = {"bob@example.com": "<EMAIL_2>", "alice@example.com": "<EMAIL_1>"}.get(words, words)
+    start = text.index(words)
+    end = start + len(words)
+    if in_bytes:
+        start, end = (len(text[:each].encode()) for each in (start, end))
+    cited = {"url": "u", "start_index": start, "end_index": end}
+    whole = {"message": {"content": text, "annotations": [{"url_citation": cited}]}}
+    message = said(whole, in_bytes=in_bytes)["message"]
+    assert message["content"] == shown
+    assert place_in(shown, message["annotations"][0]["url_citation"], in_bytes=in_bytes) == wanted
 
 
 def test_places_of_responses() -> None:

@@ -11,7 +11,6 @@ from llama_compat.fitting.fit import SAMPLING, fit_of
 from llama_compat.types import (
     ChatCompletionRequest,
     ResponseFormat,
-    SamplingParams,
     UserMessage,
 )
 from providers.remote.anthropic.provider import AnthropicMessagesConfig, AnthropicMessagesProvider
@@ -45,12 +44,14 @@ def test_a_version_counts_for_every_model(version: str, refused: frozenset[str])
     assert (frozenset() if fit is None else fit.refused) == refused
 
 
-@pytest.mark.parametrize(("stop", "refused"), [(("\n", "END"), {"stop"}), (("END",), set())])
-def test_a_blank_stop_string_is_refused_before_the_vendor_does(
-    stop: tuple[str, ...], refused: set[str]
+@pytest.mark.parametrize(
+    ("stops", "told"), [(("\n", "END", " "), ("END",)), (("a", "b"), ("a", "b"))]
+)
+def test_a_blank_stop_string_is_not_told_to_claude(
+    stops: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
-    asked = ChatCompletionRequest("m", (UserMessage("Hi"),), SamplingParams(stop=stop))
-    assert provider().unsupported_values(asked).keys() == refused
+    untold = tuple(each for each in stops if each not in told)
+    assert provider().stop_bound("claude-x").split(stops) == (told, untold)
 
 
 def test_thought_is_left_out_before_a_call_that_is_forced() -> None:

@@ -201,6 +201,44 @@ async def test_ids_are_as_long_as_the_vendor_takes(provider_type: str, limit: in
     assert len(answered["tool_call_id"]) == limit
 
 
+@pytest.mark.parametrize("translated", [False, True])
+@pytest.mark.parametrize(
+    ("provider_type", "limit"),
+    [("remote::openai", 40), ("remote::azure", 40), ("remote::vllm", 42)],
+)
+async def test_longer_ids_than_a_vendor_takes_are_made_fit_and_stay_different(
+    provider_type: str, limit: int, translated: bool
+) -> None:
+    ids = ["call_1", "fc_" + "a" * 37, "fc_" + "a" * 38, "fc_" + "a" * 38 + "b"]
+    function = {"name": "f", "arguments": "{}"}
+    messages = [
+        *SAID,
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": each, "type": "function", "function": function} for each in ids],
+        },
+        *({"role": "tool", "tool_call_id": each, "content": "x"} for each in ids),
+    ]
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, api_key="x") as provider,
+    ):
+        if translated:
+            request = chat.parse_request({"messages": messages}, "theirs").request
+            async with aclosing(provider.chat_completion(request)) as said:
+                async for _ in said:
+                    pass
+        else:
+            await provider.relay(asking(messages=messages), THEIRS)
+        _, asked, *told = json.loads(vendor.asked[-1][1])["messages"]
+    sent = [call["id"] for call in asked["tool_calls"]]
+    assert sent == [each["tool_call_id"] for each in told]
+    assert sent[:2] == ids[:2]
+    assert len(set(sent)) == len(ids)
+    assert max(map(len, sent)) == limit
+
+
 async def test_a_vendor_of_responses_alone_is_asked_for_one() -> None:
     asked = {"messages": SAID, "temperature": 0.5, "max_tokens": 99}
     request = chat.parse_request(asked, "theirs").request

@@ -65,6 +65,9 @@ ASKED = Prompt({"p": Raw(b'"%b"' % (b"x" * 38))}, "p")
         pytest.param(Usage(7, 0), True, (Usage(7, 0), False), id="nothing was said"),
         pytest.param(None, True, (Usage(10, 2), True), id="nobody counted"),
         pytest.param(Usage(), True, (Usage(10, 2), True), id="somebody counted nothing"),
+        pytest.param(
+            Usage(7, 9, estimated=True), True, (Usage(7, 9, estimated=True), True), id="cut here"
+        ),
         pytest.param(None, False, (Usage(10, 2), True), id="cut before anybody counted"),
         pytest.param(Usage(7, 1, 3), False, (Usage(7, 2, 3), True), id="cut: more was sent"),
         pytest.param(Usage(7, 9), False, (Usage(7, 9), True), id="cut: more was counted"),
@@ -78,4 +81,5 @@ def test_what_counts(counted: Usage | None, complete: bool, expected: tuple[Usag
 def test_nonsense_is_no_count(nonsense: Any) -> None:
     usage = Usage(nonsense, nonsense, nonsense, nonsense, nonsense)
     assert sane(usage) == Usage(0, 0, None, None, None)
+    assert sane(Usage(nonsense, estimated=True)) == Usage(estimated=True)
     assert sane(Usage(1, 0, 0, MAX_COUNT, 2)) == Usage(1, 0, 0, MAX_COUNT, 2)
