@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from tests.made_once import made_once
 from tests.tiny_models import SPECIAL_TOKENS, byte_level_tokenizer
 from tests.tiny_vision import PARTS, TEXT, widen
 
@@ -25,6 +26,7 @@ _TOKENS = {
 }
 
 
+@made_once
 def make_audio_model(folder: Path, kind: str, seed: int = 0) -> Path:
     """Write a random model of one of `AUDIO_MODELS` to `folder`, which is returned."""
     import torch

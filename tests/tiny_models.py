@@ -10,6 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tests.made_once import made_once
+
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 SAMPLE = [
@@ -87,6 +89,7 @@ def word_piece_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+@made_once
 def make_model(
     folder: Path, *, chat_template: str | None = CHAT_TEMPLATE, seed: int = 0, **config: Any
 ) -> Path:
@@ -135,6 +138,7 @@ def make_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -
     }
 
 
+@made_once
 def make_speaking_model(
     folder: Path,
     reply: Sequence[str],
@@ -182,6 +186,7 @@ def make_speaking_model(
     return folder
 
 
+@made_once
 def make_embedder(
     folder: Path,
     *,
@@ -250,6 +255,7 @@ def make_embedder(
     return folder
 
 
+@made_once
 def make_reranker(
     folder: Path, kind: str = "bert", *, labels: int = 1, positions: int = 64
 ) -> Path:
@@ -284,6 +290,7 @@ def make_reranker(
     return folder
 
 
+@made_once
 def make_judge(
     folder: Path,
     *,

@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from tests.made_once import made_once
 from tests.tiny_models import SPECIAL_TOKENS, byte_level_tokenizer
 
 TEXT: dict[str, Any] = {
@@ -53,6 +54,7 @@ VISION_MODELS = (
 )
 
 
+@made_once
 def make_vision_model(folder: Path, kind: str, seed: int = 0) -> Path:
     """Write a random model of one of `VISION_MODELS` to `folder`, which is returned."""
     import torch

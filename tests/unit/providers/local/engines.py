@@ -17,6 +17,7 @@ from providers.local.engine import Constraint, Ended, Generation, Prefilled, Sam
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
+from tests.made_once import made_once
 from tests.tiny_models import make_tokenizer
 
 GREEDY = GreedySamplingStrategy()
@@ -36,7 +37,14 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {"head_dim": 32},
     "mistral": {"sliding_window": 24, "head_dim": 16},
-    "gemma3_text": {"head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 24},
+    "gemma3_text": {
+        "head_dim": 16,
+        "query_pre_attn_scalar": 24,
+        "sliding_window": 24,
+        # Its own, of every sixth layer, takes seven.
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "num_hidden_layers": 3,
+    },
     "phi3": {
         "rope_parameters": {
             "rope_type": "default",
@@ -259,18 +267,20 @@ HYBRIDS: dict[str, dict[str, Any]] = {
 """As `ARCHITECTURES`, of those whose layers are attention in part only."""
 
 
-def make_architecture(folder: Path, name: str) -> Path:
-    """Write a random model of an architecture to `folder`, which is returned."""
+@made_once
+def make_architecture(folder: Path, name: str, **members: Any) -> Path:
+    """Write a random model of an architecture to `folder`, which is returned; `members` are in
+    place of its config's."""
     model_type = name.split()[0]
     llama = transformers.LlamaConfig(**make_tokenizer(folder))
     settings = json.loads(llama.to_json_string(use_diff=True))
     for member in ("model_type", "architectures", "rope_parameters", "dtype", "head_dim"):
         settings.pop(member, None)
-    settings["num_hidden_layers"] = 7 if model_type == "gemma3_text" else 2
+    settings["num_hidden_layers"] = 2
     torch.manual_seed(1)
     config = transformers.AutoConfig.for_model(
         model_type,
-        **settings | (ARCHITECTURES | UNUSUAL | BEYOND | FURTHER | HYBRIDS)[name],
+        **settings | (ARCHITECTURES | UNUSUAL | BEYOND | FURTHER | HYBRIDS)[name] | members,
     )
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():

@@ -120,6 +120,8 @@ async def test_a_newcomer_is_not_answered_to_the_prompt_of_one_who_left(
 
     own = await prompt_tokens(provider, make(model, "Hi"))
     monkeypatch.setattr(local, function, slowly)
+    # What all tests before have made is not looked through in each round.
+    gc.freeze()
     at_its_place = False
 
     async def come(place: int) -> int:

@@ -252,11 +252,17 @@ LONG_ROPE = {
 }
 
 
+@pytest.fixture(scope="module")
+def long_rope(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model that tests ask alone."""
+    return made(tmp_path_factory.mktemp("long"), "llama", rope_parameters=LONG_ROPE)
+
+
 @pytest.mark.parametrize("step", [16, 99])
 @pytest.mark.parametrize("length", [20, 60, 64, 65, 90])
-def test_long_rope_changes_at_its_length(tmp_path: Path, length: int, step: int) -> None:
+def test_long_rope_changes_at_its_length(long_rope: Any, length: int, step: int) -> None:
     """Within the original context, across its end and beyond."""
-    module = made(tmp_path, "llama", rope_parameters=LONG_ROPE)
+    module = long_rope
     model = UnbatchedModel(module)
     assert model.lengths == (64,)
     prompt, tokens = prompt_of(length), 10
@@ -272,8 +278,8 @@ def test_long_rope_changes_at_its_length(tmp_path: Path, length: int, step: int)
 
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("length", [30, 64, 90])
-def test_scores_of_a_prompt_in_every_way(tmp_path: Path, way: Way, length: int) -> None:
-    module = made(tmp_path, "llama", rope_parameters=LONG_ROPE)
+def test_scores_of_a_prompt_in_every_way(long_rope: Any, way: Way, length: int) -> None:
+    module = long_rope
     runner = UnbatchedRunner(UnbatchedModel(module), way, VOCABULARY)
     prompt = prompt_of(length)
     generation = Generation(tuple(prompt), SamplingParams(), 9, logprobs=0, prompt_logprobs=True)
