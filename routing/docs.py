@@ -338,7 +338,7 @@ def _operation(
 
 
 class SchemaGenerator(GenerateJsonSchema):
-    """Pydantic's own, which says the same of OpenAI's types in less than half of the time."""
+    """Pydantic's own, which says the same of OpenAI's types in half of the time."""
 
     def encode_default(self, dft: Any) -> Any:
         """A default as JSON, for which pydantic makes a serializer each time: nearly all are None,
@@ -362,8 +362,8 @@ class SchemaGenerator(GenerateJsonSchema):
 
 
 _NAMES = 6
-"""By which pydantic may call a type's schema: its name, that with its module, and that with a number,
-each without the mode and with it."""
+"""What pydantic may call a type's schema: its name, that with its module, and that with a number
+too, each without the mode and with it."""
 
 
 def _add_schema(name: str, of: Any, schemas: dict[str, Any]) -> dict[str, str]:
