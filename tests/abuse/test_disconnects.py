@@ -334,6 +334,7 @@ class Storm:
         self._model = model
         self._ask = ask
         self._chosen = random.Random(f"{model}{ask.path}")
+        self._requests = {mark: self._request(mark) for mark in MARKS}
         self.left = 0
         self.answered: list[tuple[int, Told]] = []
 
@@ -367,7 +368,7 @@ class Storm:
     async def _stay(self, mark: int) -> Told:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
         try:
-            writer.write(self._request(mark))
+            writer.write(self._requests[mark])
             answer = b""
             async with asyncio.timeout(ANSWER_SECONDS):
                 while data := await reader.read(65536):
@@ -385,7 +386,7 @@ class Storm:
 
     async def _leave(self, mark: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
-        writer.write(self._request(mark))
+        writer.write(self._requests[mark])
         with suppress(OSError):
             await writer.drain()
         await asyncio.sleep(self._chosen.random() * 0.005)

@@ -1,15 +1,28 @@
 """What `/docs` is drawn from."""
 
 import asyncio
+import json
 import re
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from fastapi import FastAPI
+from openai.types.chat import ChatCompletion, completion_create_params
+from openai.types.responses import ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
 
-from routing.docs import ASSETS_PATH, DOCS_PATHS, add_docs, add_operations, add_summaries
+from routing.docs import (
+    ASSETS_PATH,
+    DOCS_PATHS,
+    SchemaGenerator,
+    add_docs,
+    add_operations,
+    add_summaries,
+)
 from routing.error_schemas import ERROR_SCHEMAS
 from routing.ingress.apis.anthropic import ANTHROPIC_API
 from routing.page import files
@@ -95,6 +108,32 @@ def test_types_of_the_same_name_are_told_apart() -> None:
         choices = schemas()[f"ChatCompletions{kind}"]["properties"]["choices"]
         choice = schemas()[choices["items"]["$ref"].removeprefix("#/components/schemas/")]
         assert {"message", "delta"} & set(choice["properties"]) == {says}
+
+
+class WithDefaults(BaseModel):
+    nothing: None = None
+    yes: bool = True
+    number: int = 3
+    text: str = "a"
+    part: float = 0.5
+    day: date = date(2026, 1, 2)
+    more: tuple[date, ...] = (date(2026, 1, 3),)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        WithDefaults,
+        ChatCompletion,
+        ResponseStreamEvent,
+        completion_create_params.CompletionCreateParamsNonStreaming,
+    ],
+    ids=["defaults", "a reply", "events", "a request"],
+)
+def test_types_are_said_as_pydantic_says_them(of: Any) -> None:
+    adapter = TypeAdapter(of)
+    quick, plain = adapter.json_schema(schema_generator=SchemaGenerator), adapter.json_schema()
+    assert json.dumps(quick) == json.dumps(plain)
 
 
 def test_each_call_says_what_its_errors_are() -> None:
