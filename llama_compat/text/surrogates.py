@@ -18,9 +18,10 @@ def json_escape(half: str) -> str:
     return f"\\u{ord(half):04x}"
 
 
-def joined(text: str) -> str:
-    """`text`, which is whole, with the halves of characters joined that stand side by side."""
-    joiner = SurrogateJoiner()
+def joined(text: str, lone: Callable[[str], str] = _replacement) -> str:
+    """`text`, which is whole, with the halves of characters joined that stand side by side; `lone`
+    as `SurrogateJoiner` has it."""
+    joiner = SurrogateJoiner(lone)
     return joiner.push(text) + joiner.flush()
 
 

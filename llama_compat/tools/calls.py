@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from llama_compat.text.surrogates import SurrogateJoiner, json_escape
+from llama_compat.text.surrogates import SurrogateJoiner, joined, json_escape
 from llama_compat.types import (
     AnyToolCall,
     ToolCall,
@@ -39,7 +39,8 @@ def call_id_at(path: str) -> str:
 
 
 def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToolCall:
-    """The call with its arguments parsed; no text at all means no arguments.
+    """The call with its arguments parsed; no text at all means no arguments, and half a character
+    in them is its escape.
 
     Returns:
         An `UnparseableToolCall`, which keeps the text, if the arguments are not a JSON object.
@@ -51,6 +52,7 @@ def parse_tool_call(call_id: str, tool_name: str, arguments_json: str) -> AnyToo
         raise ValueError("the id or the name of a tool call is no text")
     if not arguments_json or arguments_json.isspace():
         return ToolCall(call_id, tool_name, {}, "{}")
+    arguments_json = joined(arguments_json, json_escape)
     try:
         arguments = parse_json(arguments_json)
     except ValueError:

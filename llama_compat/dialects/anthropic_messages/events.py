@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.wire.json_fields import JSONFields, encode_json, from_raw, parse_objects, to_raw
@@ -56,12 +55,10 @@ _THINKING = _delta(b"thinking_delta", b"thinking")
 _SIGNATURE = _delta(b"signature_delta", b"signature")
 _INPUT = _delta(b"input_json_delta", b"partial_json")
 
-_encode = msgspec.json.Encoder().encode
-
 
 def text_delta(index: int, text: str) -> bytes:
     """More of a text block."""
-    return _TEXT % (index, _encode(text))
+    return _TEXT % (index, encode_json(text))
 
 
 def citation_delta(index: int, citation: Any) -> bytes:
@@ -72,17 +69,17 @@ def citation_delta(index: int, citation: Any) -> bytes:
 
 def thinking_delta(index: int, text: str) -> bytes:
     """More of a thinking block."""
-    return _THINKING % (index, _encode(text))
+    return _THINKING % (index, encode_json(text))
 
 
 def signature_delta(index: int, signature: str) -> bytes:
     """The signature of a thinking block."""
-    return _SIGNATURE % (index, _encode(signature))
+    return _SIGNATURE % (index, encode_json(signature))
 
 
 def input_delta(index: int, text: str) -> bytes:
     """More of the text of a tool call's input."""
-    return _INPUT % (index, _encode(text))
+    return _INPUT % (index, encode_json(text))
 
 
 # A whole message as the stream that it would have been -------------------------------------------

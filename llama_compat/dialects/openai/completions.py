@@ -33,6 +33,7 @@ from llama_compat.dialects.openai.shapes import check_reply
 from llama_compat.dialects.openai.usage import parse_usage, render_usage
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.text.end_of_turn import EndOfTurnCutter
+from llama_compat.text.surrogates import joined
 from llama_compat.types import (
     ChatCompletionResponse,
     CompletionMessage,
@@ -337,7 +338,7 @@ def parse_reply(body: Mapping[str, Any], *, echo: bool = False) -> list[Completi
 
 def _parse_choice(choice: Mapping[str, Any], usage: Usage, echo: bool) -> CompletionResponse:
     cutter = EndOfTurnCutter(only_at_end=echo)
-    text = cutter.push(choice["text"]) + cutter.flush()
+    text = cutter.push(joined(choice["text"])) + cutter.flush()
     return CompletionResponse(
         content=text,
         stop_reason=cutter.stop_reason or stop_reason(choice.get("finish_reason")),

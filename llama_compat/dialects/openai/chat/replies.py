@@ -22,6 +22,7 @@ from llama_compat.dialects.openai.usage import (
     service_tier,
 )
 from llama_compat.media.images import images_in
+from llama_compat.text.surrogates import joined
 from llama_compat.tools.calls import arguments_text, new_call_id, parse_tool_call
 from llama_compat.types import (
     AnyToolCall,
@@ -117,7 +118,7 @@ def _parse_choice(
     message = choice.get("message")
     if message is None:
         raise ValueError("the reply has a choice without a message")
-    text, reasoning = parse_text(message)
+    text, reasoning = map(joined, parse_text(message))
     calls = tuple(_parse_call(call) for call in tool_call_fragments(message))
     images = parse_images(message)
     said = TextContent(text, tuple(parse_citations(message, text)))
@@ -126,7 +127,7 @@ def _parse_choice(
             content=(*([said] if text else []), *images),
             tool_calls=calls,
             reasoning=reasoning or None,
-            refusal=message.get("refusal") or None,
+            refusal=joined(message.get("refusal") or "") or None,
             stop_reason=parse_stop_reason(choice.get("finish_reason"), called_tools=bool(calls)),
             stop_string=matched_stop_string(choice),
         ),

@@ -912,6 +912,13 @@ def test_why_a_reply_ended(
             assert message.stop_details.explanation == (parts[0].text if parts else None)
 
 
+def test_half_a_character_fails_no_stream() -> None:
+    message = CompletionMessage.of(content="a\ud83d", reasoning="b\ud83d")
+    body = streamed(reply_events(ChatCompletionResponse(message))).decode()
+    assert "a\ufffd" in body
+    assert "b\ufffd" in body
+
+
 def test_a_refusal_is_also_text() -> None:
     response = ChatCompletionResponse(CompletionMessage((RefusalContent("Not that."),)))
     assert rendered(response).content == [sdk.text("Not that.")]

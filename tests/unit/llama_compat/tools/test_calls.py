@@ -287,6 +287,12 @@ def test_arguments_may_be_cut_inside_a_character():
     assert calls == [ToolCall("c1", "f", {"a": "😀"}, '{"a": "😀"}')]
 
 
+def test_half_a_character_in_a_whole_call_becomes_its_escape():
+    call = parse_tool_call("c1", "f", '{"a": "\ud83d\ude00\ud83d"}')
+    assert call.arguments_json == '{"a": "😀\\ud83d"}'
+    assert parse_tool_call("c1", "f", "\ud83d") == UnparseableToolCall("c1", "f", "\\ud83d")
+
+
 def test_half_a_character_that_stays_alone_becomes_its_escape():
     events, calls = assemble(
         {"index": 0, "call_id": "c1", "tool_name": "f", "arguments": '{"a": "\ude00\ud83d"}'},

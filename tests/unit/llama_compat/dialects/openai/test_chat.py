@@ -1118,6 +1118,13 @@ def test_text_cut_inside_a_character_is_joined():
     assert deltas(alone) == [TextDelta("a"), TextDelta("\N{REPLACEMENT CHARACTER}")]
 
 
+def test_half_a_character_in_a_whole_reply_is_replaced():
+    message = {"content": "a\ud83d", "reasoning_content": "b\ud83d", "refusal": "c\ud83d"}
+    [response] = parse_reply({"choices": [{"message": message, "finish_reason": "stop"}]})
+    said = response.completion_message
+    assert [said.content, said.reasoning, said.refusal] == ["a\ufffd", "b\ufffd", "c\ufffd"]
+
+
 def test_logprobs_go_with_the_first_delta_or_alone():
     content = [{"token": "Hi", "logprob": -1.0, "bytes": None, "top_logprobs": []}]
     token = TokenLogProbs(TokenLogProb("Hi", b"Hi", -1.0))

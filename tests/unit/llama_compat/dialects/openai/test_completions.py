@@ -450,6 +450,11 @@ def test_text_cut_inside_a_character_is_joined():
     assert collected(parsed(chunks)).content == "a😀\N{REPLACEMENT CHARACTER}"
 
 
+def test_half_a_character_in_a_whole_reply_is_replaced():
+    [whole] = parse_reply(reply("a\ud83d", finish_reason="stop"))
+    assert whole.content == "a\N{REPLACEMENT CHARACTER}"
+
+
 def test_only_the_wanted_choice_is_read():
     chunks = [
         {"choices": [{"index": index, "text": str(index), "finish_reason": "stop"}]}
