@@ -24,6 +24,9 @@ CUDA_BYTES = 256 * 2**20
 
 Quantization = Literal["auto", "none", "float16", "int8", "int4", "fp8"]
 
+PACKED = frozenset({"int8", "int4"})
+"""Weights that take long to make, and are kept beside the model."""
+
 
 class AheadConfig(TemplateSettings):
     """What goes ahead of a model and guesses its next tokens."""

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import sys
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,24 +17,16 @@ from providers.local.threads.waiting import bounded_waiting
 from providers.local.torch_engine import lost_devices
 from providers.local.torch_engine.config import CUDA_BYTES, TorchConfig
 from providers.local.torch_engine.kinds import is_embedder, is_reranker
+from providers.local.torch_engine.starting.library import TURNS, library
+from providers.local.torch_engine.starting.meta_kernels import meta_kernels_later
 from providers.requirements import require
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from providers.local.torch_engine.loading.reading import FolderReading
+    from providers.local.torch_engine.loading.reading import Aside
 
 log = logging.getLogger(__name__)
 
-TURNS = 1000
-"""How often torch's threads look for each other before they sleep, 15 to 45 microseconds, as the
-CPU goes; see `waiting`. A step has more of such meetings than llama.cpp's, of threads that are less
-far apart. Beside busy processes there are fewer threads; see `team_size`."""
-
 _GGUF_MODULES = ("accelerate", "gguf")
-
-_GPUS = ("cuda", "hip", "xpu")
-"""Of builds that have a library for one, torch looks for the vendor's libraries first."""
 
 
 class TorchProvider(LocalProvider):
@@ -65,8 +51,8 @@ class TorchProvider(LocalProvider):
 
     @classmethod
     def load_ahead(cls) -> None:
-        """Torch's library: see `_library`."""
-        _library()
+        """Torch's library: see `library`."""
+        library()
 
     def _open_engine(self, name: str, context_length: int | None) -> AnyEngine:
         gguf, folder = _place_of(name)
@@ -75,24 +61,24 @@ class TorchProvider(LocalProvider):
             return self._engine_of(name, _converted(name, gguf), context_length)
         from providers.local.torch_engine.loading.reading import read_aside
 
-        with read_aside(folder) as kept:
+        with read_aside(folder, self._config_of(name)) as aside:
             self._import_torch()
-            return self._engine_of(name, folder, context_length, kept)
+            return self._engine_of(name, folder, context_length, aside)
 
     def _engine_of(
         self,
         name: str,
         folder: Path,
         context_length: int | None,
-        kept: Future[FolderReading | None] | None = None,
+        aside: Aside | None = None,
     ) -> AnyEngine:
-        from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread
+        from providers.local.torch_engine import cpu_thread
         from providers.local.torch_engine.engine import started
         from providers.local.torch_engine.loading.loader import load
 
         config = self._config_of(name)
         # Where memory is shared, others answer while this one is loaded.
-        where = on_cpu_thread if self._residency is None else aside
+        where = cpu_thread.on_cpu_thread if self._residency is None else cpu_thread.aside
         if is_reranker(folder):
             from providers.local.torch_engine.texts import reranker
 
@@ -103,7 +89,7 @@ class TorchProvider(LocalProvider):
 
             loaded = embedder.load_embedder(name, folder, config, context_length, where)
             return embedder.TorchEmbedder(loaded, config.max_waiting)
-        return started(load(name, folder, config, context_length, where=where, kept=kept))
+        return started(load(name, folder, config, context_length, where=where, aside=aside))
 
     def _import_torch(self) -> None:
         """Import it before whatever else does, the conversion of a GGUF for one.
@@ -112,9 +98,9 @@ class TorchProvider(LocalProvider):
             ProviderStartError: it is not there.
         """
         try:
-            _library().join()
+            library().join()
             with importing():
-                with bounded_waiting(TURNS):
+                with bounded_waiting(TURNS), meta_kernels_later():
                     import torch
 
                 from providers.local.torch_engine import engine as _engine
@@ -188,28 +174,6 @@ def _place_of(name: str) -> tuple[Path | None, Path]:
     """
     gguf = _lone_gguf(Path(name).expanduser())
     return (gguf, Path()) if gguf else (None, model_store.resolve(name))
-
-
-@cache
-def _library() -> threading.Thread:
-    """What loads the library with torch's operations, or has done: an eighth of torch's import, in
-    which Python has no part, so that another core can do it while something else is imported."""
-    thread = threading.Thread(target=_load_library, name="libtorch")
-    thread.start()
-    return thread
-
-
-def _load_library() -> None:
-    """Load what torch would, in the same order; where that fails, torch says why."""
-    found = None if "torch" in sys.modules else find_spec("torch")
-    if found is None or found.origin is None:
-        return
-    folder = Path(found.origin).with_name("lib")
-    if any(any(folder.glob(f"libtorch_{each}.*")) for each in _GPUS):
-        return
-    with suppress(OSError), bounded_waiting(TURNS):
-        ctypes.CDLL(str(folder / "libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(folder / "libtorch_cpu.so"))
 
 
 def _converted(name: str, gguf: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 
+from providers.local.torch_engine.formats.header import header_of
 from providers.local.torch_engine.formats.known import Quantized
 from providers.local.torch_engine.formats.stored_format import (
     Parts,
@@ -74,20 +74,6 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
                     path, tensor["dtype"], tuple(tensor["shape"]), end - begin
                 )
     return found
-
-
-def header_of(path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the numbers of a safetensors file begin, and what its header says of each tensor.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    with path.open("rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        if size > path.stat().st_size:
-            raise ValueError(f"{path.name} is damaged")
-        header: dict[str, Any] = json.loads(file.read(size))
-    return 8 + size, header
 
 
 def weights_of(names: Collection[str], stored: StoredFormat) -> dict[str, dict[str, str]]:

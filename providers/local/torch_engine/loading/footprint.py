@@ -17,6 +17,7 @@ from providers.local.models import store as model_store
 from providers.local.residency.host import Footprint
 from providers.local.torch_engine.config import (
     CUDA_BYTES,
+    PACKED,
     DraftConfig,
     EagleConfig,
     MTPConfig,
@@ -31,8 +32,8 @@ from providers.local.torch_engine.loading.paged import states_tried
 from providers.local.torch_engine.media.families import multimodal_class
 from providers.local.torch_engine.model.kv_cache import PACKED as PACKED_CACHE
 from providers.local.torch_engine.model.kv_cache import CacheShape, RowShape
-from providers.local.torch_engine.model.linear import PACKED
 from providers.local.torch_engine.model.recurrent.states import affordable
+from providers.local.torch_engine.starting.kept_weights import file_in
 
 MOST = 2**24
 """Tokens of a context that nothing bounds."""
@@ -140,9 +141,7 @@ def _kept_bytes(folder: Path, quantization: str) -> int:
     """What is read of a model whose weights were kept as they are computed with; 0 of others."""
     if quantization not in PACKED:
         return 0
-    from providers.local.torch_engine.loading import weight_cache  # for x86 alone
-
-    kept = weight_cache.file_in(folder, quantization)
+    kept = file_in(folder, quantization)
     return kept.stat().st_size if kept.is_file() else 0
 
 

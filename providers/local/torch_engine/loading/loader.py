@@ -22,7 +22,7 @@ from providers.local.models.quantized import is_fp8, is_int4
 from providers.local.prompts.end_tokens import known_end_tokens
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.adapters.peft_folder import AdapterReader
-from providers.local.torch_engine.config import AheadConfig, DraftConfig, TorchConfig
+from providers.local.torch_engine.config import PACKED, AheadConfig, DraftConfig, TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread
 from providers.local.torch_engine.devices import (
     FP8_GPUS,
@@ -35,6 +35,7 @@ from providers.local.torch_engine.devices import (
 from providers.local.torch_engine.loading.checkpoint import read_model
 from providers.local.torch_engine.loading.paged import Execution, paged
 from providers.local.torch_engine.loading.reading import (
+    Aside,
     FolderReading,
     ReadTokenizer,
     keep_reading,
@@ -48,11 +49,10 @@ from providers.local.torch_engine.media.tower import TextOnlyError, read_sense
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
+from providers.local.torch_engine.starting.kept_weights import KeptWeights, file_in
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from providers.local.torch_engine.heads.head import GuessingHead
     from providers.local.torch_engine.model.unbatched import UnbatchedRunner
     from providers.local.torch_engine.scheduling.draft import Draft
@@ -117,7 +117,7 @@ def load(
     context_length: int | None = None,
     *,
     where: RunsIn = on_cpu_thread,
-    kept: Future[FolderReading | None] | None = None,
+    aside: Aside | None = None,
 ) -> LoadedModel:
     """Load the model in `folder`.
 
@@ -127,7 +127,7 @@ def load(
         config: the provider's settings.
         context_length: takes the place of the model's own where that is longer or not known.
         where: the thread in which that is done; `aside`, where other models compute meanwhile.
-        kept: what will have been read of the folder; None where that has not begun.
+        aside: what is being read of the folder; None where that has not begun.
 
     Raises:
         ProviderStartError: the folder or the device won't do.
@@ -135,7 +135,7 @@ def load(
     device = choose_device(config.device)
     with loading(f"model '{name}'"):
         load_on = current(device)(load_here)
-        return where(load_on, name, folder, config, context_length, device, kept)
+        return where(load_on, name, folder, config, context_length, device, aside)
 
 
 def load_here(
@@ -144,16 +144,17 @@ def load_here(
     config: TorchConfig,
     wanted_length: int | None,
     device: torch.device,
-    kept: Future[FolderReading | None] | None = None,
+    aside: Aside | None = None,
 ) -> LoadedModel:
     """As `load`, in this thread."""
     dtype = choose_dtype(config.dtype, device)
-    known = kept_reading(folder) if kept is None else kept.result()
+    known = kept_reading(folder) if aside is None else aside.reading.result()
     read, is_new = _read(name, folder, known), known is None
     length = _context_length(name, read.positions, wanted_length)
     asked = _Asked(name, folder, config, length, device, dtype)
     if read.unbatched is None:
-        made = _in_batches(asked, read, is_new=is_new)
+        begun = None if aside is None else aside.weights
+        made = _in_batches(asked, read, begun, is_new=is_new)
     else:
         made = _one_by_one(asked, read.unbatched)
     sense = _sense(asked, read, made.vocab_size) if read.is_multimodal else None
@@ -230,15 +231,17 @@ def _read(name: str, folder: Path, kept: FolderReading | None) -> FolderReading:
     return read
 
 
-def _in_batches(asked: _Asked, read: FolderReading, *, is_new: bool) -> _Made:
+def _in_batches(
+    asked: _Asked, read: FolderReading, begun: KeptWeights | None, *, is_new: bool
+) -> _Made:
     """What runs a model whose sequences share forward passes."""
     name, folder, config, length, device, dtype = asked
     if config.deterministic:
         _check_deterministic(name, device, dtype, None)
     limits = limits_of(config, device, batched=True)
     quantization = chosen_quantization(name, folder, config, device, dtype)
-    decoder = _decoder(name, folder, device, dtype, quantization, apart=config.deterministic)
-    if quantization in linear.PACKED and is_new:
+    decoder = _decoder(asked, quantization, begun)
+    if quantization in PACKED and is_new:
         _keep_beside_weights(folder, read, quantization)
     heads: Sequence[GuessingHead] = ()
     if isinstance(config.speculation, AheadConfig):
@@ -364,36 +367,27 @@ def _module(name: str, folder: Path, device: torch.device, dtype: torch.dtype) -
     return module.eval().to(device)
 
 
-def _decoder(
-    name: str,
-    folder: Path,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantization: str,
-    *,
-    apart: bool = False,
-) -> Decoder:
+def _decoder(asked: _Asked, quantization: str, begun: KeptWeights | None) -> Decoder:
     """The model, made of its weights; those that are packed are kept beside it."""
-    make = (linear.APART if apart else linear.MAKES)[quantization]
-    if quantization in linear.PACKED:
+    name, folder, config, _, device, dtype = asked
+    make = (linear.APART if config.deterministic else linear.MAKES)[quantization]
+    if quantization in PACKED:
         from providers.local.torch_engine.loading import weight_cache
 
-        kept = weight_cache.read(folder, quantization)
+        kept = weight_cache.read(folder, quantization, begun)
         if kept is not None:
             return kept
     module = _module(name, folder, device, dtype)
     with torch.inference_mode():
         decoder = decoder_of(module, make, linear.HEADS.get(quantization))
-    if quantization in linear.PACKED:
+    if quantization in PACKED:
         weight_cache.write(folder, decoder, quantization)
     return decoder
 
 
 def _keep_beside_weights(folder: Path, read: FolderReading, quantization: str) -> None:
     """Keep what was read, where the weights are kept: without these it would save nothing."""
-    from providers.local.torch_engine.loading import weight_cache
-
-    if weight_cache.file_in(folder, quantization).is_file():
+    if file_in(folder, quantization).is_file():
         keep_reading(folder, read)
 
 

@@ -12,16 +12,18 @@ import logging
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
 from providers.local.own_code import digest_of
+from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.starting.kept_weights import KeptWeights, likely_weights
 
 log = logging.getLogger(__name__)
 
@@ -195,12 +197,29 @@ def kept_reading(folder: Path) -> FolderReading | None:
         return None
 
 
+class Aside(NamedTuple):
+    """What is read of a folder while something else is done, such as to import torch.
+
+    Attributes:
+        reading: what was read of it before its weights.
+        weights: reads those that are kept beside it, if there are any that are likely.
+    """
+
+    reading: Future[FolderReading | None]
+    weights: KeptWeights | None
+
+
 @contextmanager
-def read_aside(folder: Path) -> Iterator[Future[FolderReading | None]]:
-    """`kept_reading` while something else is done, such as to import torch: nearly all of it is to
-    take a tokenizer apart, in which Python has no part."""
-    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread:
-        yield thread.submit(kept_reading, folder)
+def read_aside(folder: Path, config: TorchConfig) -> Iterator[Aside]:
+    """Read what is kept of a folder, in a thread: nearly all of it is to take a tokenizer apart and
+    to read numbers, in which Python has no part."""
+    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread, ExitStack() as ends:
+        reading = thread.submit(kept_reading, folder)
+        weights = likely_weights(folder, config)
+        if weights is not None:
+            weights.begin(thread)
+            ends.callback(weights.close)
+        yield Aside(reading, weights)
 
 
 def keep_reading(folder: Path, reading: FolderReading) -> None:

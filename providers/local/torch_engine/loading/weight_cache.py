@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import fields
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import formats
 from providers.local.torch_engine.cpu_kernels import packing, products
 from providers.local.torch_engine.cpu_kernels.products import PackedLinear
-from providers.local.torch_engine.formats.weight_files import header_of
 from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
@@ -48,11 +49,23 @@ from providers.local.torch_engine.model.recurrent import convolution, gated_delt
 from providers.local.torch_engine.model.recurrent.convolution import Convolution
 from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
 from providers.local.torch_engine.model.recurrent.short_conv import ShortConv
+from providers.local.torch_engine.starting.kept_weights import KeptTensor, KeptWeights, file_in
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = min(8, os.cpu_count() or 1)
-"""Tensors that are read at the same time."""
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""By what safetensors calls them."""
 
 CLASSES = {
     each.__name__: each
@@ -64,28 +77,25 @@ CLASSES = {
 """What a decoder with such weights is made of, beside tensors, lists, numbers and dtypes."""
 
 
-def file_in(folder: Path, quantization: str) -> Path:
-    """Where the weights of the model in `folder` are kept: `quantization` is of `linear.PACKED`."""
-    return folder / ".llama-compat" / f"{quantization}.safetensors"
-
-
-def read(folder: Path, quantization: str) -> Decoder | None:
+def read(folder: Path, quantization: str, begun: KeptWeights | None = None) -> Decoder | None:
     """The decoder of the model in `folder`; None if it isn't kept, or is of another state of it.
 
     Args:
         folder: in Hugging Face's layout.
-        quantization: of its weights, of `linear.PACKED`.
+        quantization: of its weights, of `PACKED`.
+        begun: reads the file, if that has begun, or another one.
     """
     file = file_in(folder, quantization)
-    try:
-        with safe_open(file, framework="pt") as kept:
-            metadata = kept.metadata()
-            if not metadata or metadata.get("source") != _source(folder):
+    kept = begun if begun is not None and begun.path == file else KeptWeights(file)
+    with closing(kept):
+        try:
+            metadata = kept.open()
+            if metadata.get("source") != _source(folder):
                 return None
-            mapped = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
-            tensors, sums = _copied(file, mapped)
-    except (OSError, SafetensorError):
-        return None
+            memory, found, sums = kept.read()
+            tensors = {name: _tensor(memory, each) for name, each in found.items()}
+        except (OSError, ValueError):
+            return None
     if metadata.get("sum") != _sum(metadata["decoder"], sums):
         log.warning("the weights in %s are damaged, and made anew", file)
         return None
@@ -123,33 +133,19 @@ def write(folder: Path, decoder: Decoder, quantization: str) -> None:
         log.info("the weights are kept in %s", file)
 
 
-def _copied(
-    file: Path, mapped: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
-    """Tensors of a file in memory of their own, which has larger pages than a file that is mapped,
-    and their sums. They are read straight into it, several at once, the largest first.
+def _tensor(memory: mmap, kept: KeptTensor) -> torch.Tensor:
+    """One that lies in memory, which stays as long as any of them.
 
     Raises:
-        OSError: the file ends before they do.
+        ValueError: it isn't as long as its shape says, or of a dtype that no weight has.
     """
-    start, header = header_of(file)
-
-    def read(name: str) -> tuple[str, torch.Tensor, int]:
-        # Of what is mapped nothing but the shape is looked at.
-        own = torch.empty_like(mapped[name])
-        begin, _ = header[name]["data_offsets"]
-        into, done = memoryview(_bytes_of(own)), 0
-        while done < len(into):
-            count = os.preadv(opened.fileno(), [into[done:]], start + begin + done)
-            if not count:
-                raise OSError(f"{file} ends within '{name}'")
-            done += count
-        return name, own, _sum_of(own)
-
-    largest_first = sorted(mapped, key=lambda name: -mapped[name].nbytes)
-    with file.open("rb") as opened, ThreadPoolExecutor(_AT_ONCE, "reading") as threads:
-        found = list(threads.map(read, largest_first))
-    return {name: own for name, own, _ in found}, {name: total for name, _, total in found}
+    dtype = _DTYPES.get(kept.dtype)
+    if dtype is None or math.prod(kept.shape) * dtype.itemsize != kept.size:
+        raise ValueError("it is damaged")
+    if not kept.size:
+        return torch.empty(kept.shape, dtype=dtype)
+    count = math.prod(kept.shape)
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=kept.offset).view(kept.shape)
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
@@ -157,7 +153,7 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
 
 
 def _sum_of(tensor: torch.Tensor) -> int:
-    """What changes with any of its numbers: a gigabyte a second and core, at least."""
+    """What changes with any of its numbers; see `KeptWeights`."""
     return zlib.crc32(_bytes_of(tensor))
 
 

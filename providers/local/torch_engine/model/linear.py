@@ -177,6 +177,3 @@ APART: Mapping[str, Make] = {**ON_CPUS, "none": in_pairs, "float16": in_sixes}
 
 HEADS: Mapping[str, Make] = {"int4": int8, "fp8": plain}
 """What makes the head, where that is not made as all else: the likeliest token hangs on it."""
-
-PACKED = frozenset({"int8", "int4"})
-"""Those that take long to make, and are kept beside the model."""

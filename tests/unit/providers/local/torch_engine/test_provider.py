@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -46,7 +45,6 @@ from llama_compat.types import (
 )
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.prompts.prompts import render_messages
-from providers.local.torch_engine import provider as torch_provider
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
@@ -605,56 +603,6 @@ def test_checking_a_template_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-CPU_ALONE = Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"
-
-
-@pytest.mark.skipif(
-    torch.version.cuda is not None or not CPU_ALONE.is_file(), reason="another build of torch"
-)
-def test_its_library_is_loaded_ahead_as_torch_would() -> None:
-    code = """
-import os, sys
-from pathlib import Path
-from providers.local.torch_engine import provider
-before = dict(os.environ)
-provider.TorchProvider.load_ahead()
-provider._library().join()
-mapped = Path("/proc/self/maps").read_text()
-assert "libtorch_cpu.so" in mapped and "libgomp" in mapped
-assert dict(os.environ) == before
-assert "torch" not in sys.modules
-import torch
-print(torch.ones(3).sum().item())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "3.0"
-
-
-@pytest.mark.parametrize("kind", ["not installed", "cuda", "broken"])
-def test_a_library_that_is_not_loaded_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    (tmp_path / "lib").mkdir()
-    for each in ("libtorch_global_deps.so", "libtorch_cpu.so"):
-        (tmp_path / "lib" / each).write_text("no library")
-    if kind == "cuda":
-        (tmp_path / "lib" / "libtorch_cuda.so").touch()
-    there = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
-    monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(
-        torch_provider, "find_spec", lambda _: None if kind == "not installed" else there
-    )
-    tried = []
-
-    def refuse(path: str, mode: int = 0) -> None:
-        tried.append(Path(path).name)
-        raise OSError("invalid ELF header")
-
-    monkeypatch.setattr(torch_provider.ctypes, "CDLL", refuse)
-    torch_provider._load_library()
-    assert tried == (["libtorch_global_deps.so"] if kind == "broken" else [])
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,10 @@ def test_what_was_kept_comes_without_torch_while_that_is_imported(tmp_path: Path
     expected = kept(tmp_path)
     code = (
         "import sys; from pathlib import Path;"
+        "from providers.local.torch_engine.config import TorchConfig;"
         "from providers.local.torch_engine.loading.reading import read_aside\n"
-        "with read_aside(Path(sys.argv[1])) as kept: found = kept.result()\n"
+        "with read_aside(Path(sys.argv[1]), TorchConfig()) as aside:\n"
+        "    found = aside.reading.result()\n"
         "print(found.end_tokens, {'torch', 'transformers'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -138,11 +140,12 @@ def test_a_model_is_loaded_with_what_was_read_aside(
 ) -> None:
     make_model(tmp_path)
     keep_reading(tmp_path, read(tmp_path))
-    with read_aside(tmp_path) as aside:
-        aside.result()
+    config = TorchConfig(device="cpu")
+    with read_aside(tmp_path, config) as aside:
+        aside.reading.result()
         monkeypatch.setattr(loader, "kept_reading", None)  # so that to read it again is an error
-        loaded = load("small", tmp_path, TorchConfig(device="cpu"), kept=aside)
-    known = aside.result()
+        loaded = load("small", tmp_path, config, aside=aside)
+    known = aside.reading.result()
     assert known is not None
     assert tuple(loaded.model.stop_tokens)[: len(known.end_tokens)] == known.end_tokens
 

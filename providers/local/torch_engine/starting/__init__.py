@@ -1,0 +1,1 @@
+"""What a start does before torch is there, and beside its import, which keeps one core busy."""
