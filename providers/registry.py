@@ -10,7 +10,8 @@ from typing import Any
 from llama_compat.distribution import ConfigModel
 from llama_compat.distribution.problems import UnknownProviderType
 from providers.base import Provider, ProviderConfig, ProviderModel
-from providers.remote.openai.vendors import VENDORS, Vendor
+from providers.remote.openai.vendor import Vendor
+from providers.remote.openai.vendors import VENDORS
 
 CLASSES: Mapping[str, str] = {
     "local::echo": "providers.local.echo:EchoProvider",
@@ -32,8 +33,8 @@ _VENDOR_CLASSES: Mapping[str, str] = {"remote::vllm": "providers.remote.vllm.pro
 """Types that speak OpenAI, with a class of their own for what else they have."""
 
 _CONFIGS: Mapping[str, str] = {
-    "remote::azure": "providers.remote.openai.provider:AzureConfig",
-    "remote::bedrock": "providers.remote.openai.provider:BedrockOpenAIConfig",
+    "remote::azure": "providers.remote.openai.settings:AzureConfig",
+    "remote::bedrock": "providers.remote.openai.settings:BedrockOpenAIConfig",
 }
 """Settings of types that have more of them than their class."""
 

@@ -1,10 +1,13 @@
-"""Which call a tool's answer is to, on wires where answers need not name one."""
+"""Which call a tool's answer is to, on wires where answers need not name one, and which tool's."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
+from llama_compat.errors import invalid_parameter
 from llama_compat.tools.calls import new_call_id
+from llama_compat.types import ToolResponseMessage
 
 
 class UnansweredCalls:
@@ -42,3 +45,24 @@ class UnansweredCalls:
             if call_id in self._waiting:
                 return call_id
         return new_call_id()
+
+
+def tool_answered(message: ToolResponseMessage, tool_names: Mapping[str, str], path: str) -> str:
+    """The name of the tool whose answer `message` is, for wires where answers have it.
+
+    Args:
+        message: it.
+        tool_names: of the calls before it, by their ids.
+        path: where it stands in the request.
+
+    Raises:
+        APIError: 400; it answers none of them.
+    """
+    name = tool_names.get(message.call_id)
+    if name is None:
+        raise invalid_parameter(
+            f"{path}.tool_call_id",
+            f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
+            " before it makes.",
+        )
+    return name

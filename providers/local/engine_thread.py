@@ -369,16 +369,6 @@ def no_numbers(model: str) -> APIError:
     )
 
 
-def adapter_not_loaded(source: str) -> APIError:
-    """The error for a request whose adapter was unloaded in the moment in which it came."""
-    return APIError(
-        503,
-        f"The adapter '{source}' has just been unloaded. Ask again, and it is loaded.",
-        code="model_not_loaded",
-        headers=retry_after(1),
-    )
-
-
 def nothing_left() -> APIError:
     """The error for a request that excludes every token."""
     return invalid_parameter(

@@ -15,7 +15,7 @@ from routing.observability.records.reports import WrongFilter
 from routing.observability.records.search import (
     MOST_FOUND,
     Numbered,
-    filter_of,
+    RecordWords,
     later,
     newest,
     newest_number,
@@ -65,19 +65,19 @@ async def tell_requests(
     `names` are those of the keys.
     """
     keys = runtime_of(request).keys
+    words = RecordWords(
+        since=since,
+        until=until,
+        keys=key,
+        teams=team,
+        model=model,
+        provider=provider,
+        status=status,
+        error=error,
+        text=text,
+    )
     try:
-        chosen = filter_of(
-            keys.principals(),
-            since=since,
-            until=until,
-            keys=key,
-            teams=team,
-            model=model,
-            provider=provider,
-            status=status,
-            error=error,
-            text=text,
-        )
+        chosen = words.read(keys.principals())
     except WrongFilter as wrong:
         raise invalid_parameter(wrong.name, f"'{wrong.name}': {wrong}.") from None
 

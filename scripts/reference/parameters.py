@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
 from providers.registry import CLASSES, provider_type
-from providers.remote.openai.vendors import OPENAI_WIRES, VENDORS
+from providers.remote.openai.vendor import OPENAI_WIRES
+from providers.remote.openai.vendors import VENDORS
 from scripts.reference.markdown import code, table
 from scripts.reference.markdown import page as page_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +12,12 @@ from scripts.reference.docstrings import as_markdown, of_assignments, split_attr
 from scripts.reference.markdown import page as page_of
 from scripts.reference.markdown import sentence, table
 
-MODULES = ("llama_compat.mixins", "llama_compat.exchange", "llama_compat.types")
+MODULES: dict[str, tuple[str, ...]] = {
+    "llama_compat.mixins": (),
+    "llama_compat.exchange": (),
+    "llama_compat.types": ("messages", "requests", "replies", "models", "streams"),
+}
+"""Those whose names are public; of a package, also the modules that its names are from."""
 
 INTRODUCTION = """\
 A provider of one's own is a class that answers in the vocabulary: it takes typed requests and gives
@@ -80,14 +85,19 @@ To be named in a template it needs a row in `providers/registry.py`."""
 
 def page() -> str:
     """The modules."""
-    return page_of("Python API", INTRODUCTION, *(_module(each) for each in MODULES))
+    return page_of("Python API", INTRODUCTION, *(_module(*each) for each in MODULES.items()))
 
 
-def _module(name: str) -> str:
-    module = import_module(name)
-    tree = ast.parse(Path(inspect.getsourcefile(module) or "").read_text("utf-8"))
+def _module(name: str, parts: Sequence[str]) -> str:
+    tree = _tree(name)
     pieces = [f"## {name}", as_markdown(ast.get_docstring(tree) or ""), *_things(tree)]
+    for part in parts:
+        pieces += _things(_tree(f"{name}.{part}"))
     return "\n\n".join(each for each in pieces if each)
+
+
+def _tree(name: str) -> ast.Module:
+    return ast.parse(Path(inspect.getsourcefile(import_module(name)) or "").read_text("utf-8"))
 
 
 def _things(tree: ast.Module) -> Iterator[str]:

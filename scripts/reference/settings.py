@@ -11,7 +11,7 @@ from llama_compat.distribution import Distribution
 from providers.base import ProviderConfig
 from providers.registry import CLASSES, config_model
 from providers.remote.config import RemoteConfig
-from providers.remote.openai.provider import RemoteOpenAIConfig
+from providers.remote.openai.settings import RemoteOpenAIConfig
 from scripts.reference import annotations
 from scripts.reference.docstrings import as_markdown, of_fields
 from scripts.reference.examples import PROVIDERS, TEMPLATE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from providers.remote.openai.vendors import VENDORS, Vendor
+from providers.remote.openai.vendor import Vendor
+from providers.remote.openai.vendors import VENDORS
 from scripts.reference.markdown import code, codes, table
 from scripts.reference.markdown import page as page_of
 

@@ -14,6 +14,7 @@ from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.documents import encoded_in, seen_alone, with_names_told
 from llama_compat.media.images import images_in, parse_data_url
+from llama_compat.tools.answers import tool_answered
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
@@ -214,13 +215,7 @@ def _render_call(call: AnyToolCall) -> dict[str, Any]:
 def _render_tool_response(
     message: ToolResponseMessage, tool_names: Mapping[str, str], path: str
 ) -> dict[str, Any]:
-    name = tool_names.get(message.call_id)
-    if name is None:
-        raise invalid_parameter(
-            f"{path}.tool_call_id",
-            f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
-            " before it makes.",
-        )
+    name = tool_answered(message, tool_names, path)
     text = content_text(with_names_told(message.content))
     response: dict[str, Any] = {
         "id": message.call_id,

@@ -11,7 +11,7 @@ from typing import Any
 from llama_compat.dialects.base import UNKNOWN
 from llama_compat.dialects.gemini_interactions.hosted import asked_by_hosted, name_of
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
-from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
+from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedTool
@@ -29,9 +29,6 @@ _SAMPLING = {
 
 _PARAMETERS = {**_SAMPLING, "thinking_level": "reasoning_effort"}
 """OpenAI's names."""
-
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {"stop_sequences": ([],)}
-"""Values that ask for what happens anyway."""
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh")
 """How much to think, in OpenAI's words too."""
@@ -64,8 +61,9 @@ def asked_by_config(body: Mapping[str, Any]) -> AskedMembers:
     for name, value in config_in(body).items():
         if value is None or name in ("thinking_summaries", "tool_choice"):
             continue
-        if not any(value == neutral for neutral in _NEUTRAL.get(name, ())):
-            yield f"{CONFIG}.{name}", _PARAMETERS.get(name, UNKNOWN)
+        known = _PARAMETERS.get(name, UNKNOWN)
+        if not is_neutral(known, value):
+            yield f"{CONFIG}.{name}", known
 
 
 def parse_sampling_config(config: Mapping[str, Any]) -> SamplingParams:

@@ -18,6 +18,7 @@ from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import invalid_parameter
 from llama_compat.media.documents import encoded_in, with_names_told
 from llama_compat.media.images import parse_data_url
+from llama_compat.tools.answers import tool_answered
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
     AnyToolCall,
@@ -162,13 +163,7 @@ def _render_call(call: AnyToolCall) -> InteractionStep:
 def _render_result(
     message: ToolResponseMessage, tool_names: Mapping[str, str], path: str
 ) -> InteractionStep:
-    name = tool_names.get(message.call_id)
-    if name is None:
-        raise invalid_parameter(
-            f"{path}.tool_call_id",
-            f"'{path}' answers the tool call '{message.call_id}', which no assistant message"
-            " before it makes.",
-        )
+    name = tool_answered(message, tool_names, path)
     result: Any = content_text(message.content)
     if media_in(message.content):
         result = _render_content(message.content, f"{path}.content")

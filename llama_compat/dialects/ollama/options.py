@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
+from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
 from llama_compat.dialects.sampling import sampling_members
 from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import invalid_parameter
@@ -78,16 +78,11 @@ _UNSET: dict[str, range] = {
 any seed."""
 
 _NEUTRAL: dict[str, Any] = {
-    "repeat_penalty": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "min_p": 0,
     "typical_p": 1,
     "tfs_z": 1,
     "mirostat": 0,
-    "stop": [],
 }
-"""Values that ask for what happens anyway."""
+"""Values that ask for what happens anyway, besides those of OpenAI's parameters."""
 
 _DETAILS_OF = {
     "repeat_last_n": "repeat_penalty",
@@ -120,6 +115,8 @@ def _is_neutral(options: Mapping[str, Any], name: str) -> bool:
     value = _option(options, name)
     if value is None or _is_unset(name, value):
         return True
+    if name in OPTIONS:
+        return is_neutral(OPTIONS[name], value)
     return name in _NEUTRAL and bool(value == _NEUTRAL[name])
 
 

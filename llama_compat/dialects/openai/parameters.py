@@ -328,10 +328,15 @@ def parameters_set(body: Mapping[str, Any]) -> list[str]:
         if value is not None
         and name not in _ALWAYS_HONOURED
         and name not in HINTS
-        and not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
+        and not is_neutral(name, value)
         and not (name in _ONLY_WITH and not body.get(_ONLY_WITH[name]))
         and not (name == "tool_choice" and _is_open(value))
     ]
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether the parameter `name` asks with `value` for what happens anyway."""
+    return any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ()))
 
 
 def _is_open(choice: Any) -> bool:

@@ -15,12 +15,7 @@ from llama_compat.errors import APIError, internal_error
 from llama_compat.types import StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
-from providers.local.engine_thread import (
-    EngineThread,
-    adapter_not_loaded,
-    no_numbers,
-    nothing_left,
-)
+from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.llama_cpp_engine.bindings.context import NO_ROOM
 from providers.local.llama_cpp_engine.bindings.library import LlamaError
 from providers.local.llama_cpp_engine.bindings.model import LlamaAdapter
@@ -40,6 +35,7 @@ from providers.local.llama_cpp_engine.scheduler import LlamaBatch, LlamaChunk, L
 from providers.local.llama_cpp_engine.sequence import LlamaSequence
 from providers.local.media.placing import PlacedMedium
 from providers.local.models import store as model_store
+from providers.local.residency.loaded_adapters import LoadedAdapters
 from providers.local.sequence import Deliver
 
 log = logging.getLogger(__name__)
@@ -64,7 +60,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             loaded.slots, loaded.limits, apart=loaded.config.deterministic
         )
         super().__init__(loaded.model, self._scheduler, waiting=loaded.config.max_waiting)
-        self._adapters: dict[str, LlamaAdapter] = {}
+        self._adapters: LoadedAdapters[LlamaAdapter] = LoadedAdapters(loaded.model.name)
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -101,7 +97,7 @@ class LlamaEngine(EngineThread[LlamaSequence]):
     @property
     def adapters(self) -> Collection[str]:
         """See `AdaptableEngine`."""
-        return self._adapters.keys()
+        return self._adapters.sources
 
     def load_adapter(self, source: str) -> None:
         """See `AdaptableEngine`; steps wait meanwhile."""
@@ -112,25 +108,18 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             raise ProviderStartError(
                 f"The adapter '{source}' can't be used with the model '{self.model.name}': {error}"
             ) from error
-        self._adapters[source] = adapter
-        log.info("%s: the adapter '%s' is loaded", self.model.name, source)
+        self._adapters.add(source, adapter)
 
     def unload_adapter(self, source: str) -> None:
         """See `AdaptableEngine`."""
-        if self._adapters.pop(source, None) is not None:
+        if self._adapters.remove(source):
             self._between_steps(lambda: None)
-            log.info("%s: the adapter '%s' is unloaded", self.model.name, source)
 
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> LlamaSequence:
-        adapter = None
-        if generation.adapter is not None:
-            adapter = self._adapters.get(generation.adapter)
-            if adapter is None:
-                raise adapter_not_loaded(generation.adapter)
         media = [each for each in generation.media if isinstance(each, LlamaMedium)]
-        return LlamaSequence(generation, deliver, adapter, media)
+        return LlamaSequence(generation, deliver, self._adapters.of(generation), media)
 
     def _encode(self, medium: PlacedMedium) -> LlamaMedium:
         senses = self.loaded.senses

@@ -15,14 +15,10 @@ from llama_compat.prefixes.held import HeldPrompts
 from llama_compat.types import SamplingParams, StopReason
 from providers.base import ProviderStartError
 from providers.local.engine import Ended, Generation, Prefilled, Stats, TokenScores
-from providers.local.engine_thread import (
-    EngineThread,
-    adapter_not_loaded,
-    no_numbers,
-    nothing_left,
-)
+from providers.local.engine_thread import EngineThread, no_numbers, nothing_left
 from providers.local.media.placing import PlacedMedium
 from providers.local.models import store as model_store
+from providers.local.residency.loaded_adapters import LoadedAdapters
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import devices, lost_devices, parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
@@ -106,7 +102,7 @@ class TorchEngine(EngineThread[TorchSequence]):
             devices.host_buffer(loaded.limits.sequences, dtype=torch.int64, device=loaded.device)
             for _ in range(2)
         ]
-        self._adapters: dict[str, TorchAdapter] = {}
+        self._adapters: LoadedAdapters[TorchAdapter] = LoadedAdapters(loaded.model.name)
         self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     @property
@@ -175,7 +171,7 @@ class TorchEngine(EngineThread[TorchSequence]):
     @property
     def adapters(self) -> Collection[str]:
         """See `AdaptableEngine`."""
-        return self._adapters.keys()
+        return self._adapters.sources
 
     def load_adapter(self, source: str) -> None:
         """See `AdaptableEngine`."""
@@ -189,24 +185,18 @@ class TorchEngine(EngineThread[TorchSequence]):
         folder = model_store.resolve_adapter(source)
         with devices.loading(f"model '{self.model.name}'"):
             # Whoever runs now goes on meanwhile.
-            self._adapters[source] = aside(current(self.loaded.device)(reader.read), source, folder)
-        log.info("%s: the adapter '%s' is loaded", self.model.name, source)
+            adapter = aside(current(self.loaded.device)(reader.read), source, folder)
+        self._adapters.add(source, adapter)
 
     def unload_adapter(self, source: str) -> None:
         """See `AdaptableEngine`."""
-        if self._adapters.pop(source, None) is not None:
-            log.info("%s: the adapter '%s' is unloaded", self.model.name, source)
+        self._adapters.remove(source)
 
     # In the thread --------------------------------------------------------------------------------
 
     def _new_sequence(self, generation: Generation, deliver: Deliver) -> TorchSequence:
-        adapter = None
-        if generation.adapter is not None:
-            adapter = self._adapters.get(generation.adapter)
-            if adapter is None:
-                raise adapter_not_loaded(generation.adapter)
         media = [each for each in generation.media if isinstance(each, TorchMedium)]
-        return TorchSequence(generation, deliver, adapter, media)
+        return TorchSequence(generation, deliver, self._adapters.of(generation), media)
 
     def _encode(self, medium: PlacedMedium) -> TorchMedium:
         sense, device = self.loaded.sense, self.loaded.device

@@ -29,7 +29,7 @@ from llama_compat.off_loop import off_loop
 from llama_compat.tools.call_ids import alphanumeric_id
 from llama_compat.tools.calls import bounded_call_id
 from llama_compat.wire.json_fields import JSONFields
-from providers.remote.openai.vendors import Vendor
+from providers.remote.openai.vendor import Vendor
 from providers.remote.upstream.images import ImageDownloader
 
 

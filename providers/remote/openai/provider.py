@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 from msgspec import structs
@@ -25,7 +25,7 @@ from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.asked.named import has_search_options
-from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedKind, WebSearchTool
+from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import have_addresses
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -50,8 +50,6 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.batches.base import VendorBatches
 from providers.remote.batches.openai import OpenAIBatches
-from providers.remote.bedrock.settings import BedrockConfig
-from providers.remote.http1 import Seconds
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat, read_completion, read_response
 from providers.remote.openai.media_relay import media_request, relay_media
@@ -65,36 +63,20 @@ from providers.remote.openai.requests import (
 )
 from providers.remote.openai.responses_relay import relay_responses, whole_response
 from providers.remote.openai.searching import in_chats, in_responses
-from providers.remote.openai.vendors import ALL_WIRES, Vendor
+from providers.remote.openai.settings import RemoteOpenAIConfig, Wire
+from providers.remote.openai.vendor import ALL_WIRES, Vendor
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
 from providers.remote.relaying.streams import stream_reply
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
-from providers.remote.upstream.images import ImageFetchingConfig, ImageFetchingProvider
+from providers.remote.upstream.images import ImageFetchingProvider
 from providers.remote.upstream.vendor_errors import missing_api_key, relayed_headers
 
 log = logging.getLogger(__name__)
 
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
-Wire = Literal[
-    "chat",
-    "completions",
-    "embeddings",
-    "responses",
-    "messages",
-    "moderations",
-    "images",
-    "image_edits",
-    "speech",
-    "transcriptions",
-    "translations",
-    "rerank",
-    "voyage_rerank",
-]
 _NONE: frozenset[str] = frozenset()
-
-ReasoningField = Literal["reasoning", "reasoning_content", "reasoning_details", "extra_content"]
 
 _ALONG_WITH = {
     "responses": ("input_tokens", "compact"),
@@ -115,41 +97,6 @@ _RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
 
 _CAPABILITIES = {"chat": "chat completions"}
 """What a wire is called in messages, if not by its name."""
-
-
-class RemoteOpenAIConfig(ImageFetchingConfig):
-    """The settings of a vendor that speaks OpenAI."""
-
-    keepalive_seconds: Seconds | None = None
-    """Send a comment after so long a silence, also while a stream's first event is awaited. The
-    status is 200 then, and an error comes as an event. Without it, nothing is sent until the vendor
-    has answered."""
-
-    wires: frozenset[Wire] | None = None
-    """The client APIs and calls that the vendor has itself, in place of those that its row in the
-    table has; calls of other APIs are translated to its chat completions, all others refused."""
-
-    reasoning_fields: frozenset[ReasoningField] | None = None
-    """In which members messages give back what a model thought, in place of those that the vendor's
-    row in the table has; all others are left out. Where any are named, what a client loses of it in
-    turns that call tools is put back."""
-
-    hosted_tools: frozenset[HostedKind] | None = None
-    """The tools that the vendor runs itself, in place of those that its row in the table has: calls
-    that ask for no others are relayed, whatever `server.tools` has."""
-
-
-class AzureConfig(RemoteOpenAIConfig):
-    """The settings of Azure OpenAI."""
-
-    api_version: str = "2024-10-21"
-    """The version of its API, as https://learn.microsoft.com/azure lists them."""
-
-
-class BedrockOpenAIConfig(BedrockConfig, RemoteOpenAIConfig):
-    """The settings of Amazon Bedrock's OpenAI-compatible API."""
-
-    path: ClassVar[str] = "/openai/v1"
 
 
 class RemoteOpenAIProvider(
@@ -211,7 +158,7 @@ class RemoteOpenAIProvider(
         named = self.config.hosted_tools
         if named is not None:
             return named
-        if self.vendor.base_url is not None and self.config.base_url != self.vendor.base_url:
+        if self.vendor.base_url is not None and not self._is_vendors_own:
             return frozenset()  # Somebody else answers there.
         return self.vendor.hosted_tools.get(wire, frozenset())
 
@@ -229,9 +176,9 @@ class RemoteOpenAIProvider(
         """In chats, for all models but those that search there."""
         if call.operation.name != "chat" or not has_search_options(call.fields):
             return False
-        is_vendors = self.config.base_url == self.vendor.base_url
         known = WEB_SEARCH in self.vendor.hosted_tools.get("chat", _NONE)
-        return (self._has_search("responses") or (is_vendors and known)) and not in_chats(model)
+        searches = self._has_search("responses") or (self._is_vendors_own and known)
+        return searches and not in_chats(model)
 
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)
@@ -509,12 +456,9 @@ class RemoteOpenAIProvider(
         body: dict[str, Any],
         read: Callable[[str, UpstreamResponse], AsyncGenerator[StreamEvent, None]],
     ) -> AsyncGenerator[StreamEvent, None]:
-        self._check_key()
-        body["model"] = vendor_model(request.model, self.vendor)
+        self._address(body, request.model)
         if not self.vendor.knows_stream_options:
             body.pop("stream_options", None)
-        if not self.vendor.knows_service_tier:
-            body.pop("service_tier", None)
         fields = {
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
@@ -534,15 +478,23 @@ class RemoteOpenAIProvider(
     def _respond(
         self, request: ChatCompletionRequest, body: dict[str, Any]
     ) -> AsyncGenerator[StreamEvent, None]:
-        self._check_key()
-        body["model"] = vendor_model(request.model, self.vendor)
-        if not self.vendor.knows_service_tier:
-            body.pop("service_tier", None)
+        self._address(body, request.model)
         path, base_url = self._place("responses", Target(request.model))
         exchange = self.upstream.post(
             path, encode(body), request_id=request.request_id, base_url=base_url
         )
         return read_response(self.id, exchange, stream=request.stream)
+
+    def _address(self, body: dict[str, Any], model: str) -> None:
+        """Make a rendered request one to this vendor, for `model`.
+
+        Raises:
+            APIError: there is no key.
+        """
+        self._check_key()
+        body["model"] = vendor_model(model, self.vendor)
+        if not self.vendor.knows_service_tier:
+            body.pop("service_tier", None)
 
     @property
     def wants_reasoning_back(self) -> bool:
@@ -556,13 +508,22 @@ class RemoteOpenAIProvider(
         needed = "reasoning_content" in self._messages.stand_ins
         return ReasoningRule(family, wanted=self.wants_reasoning_back, needed=needed)
 
+    @property
+    def _is_vendors_own(self) -> bool:
+        """Whether it is the vendor itself that answers, at its own address."""
+        return self.config.base_url == self.vendor.base_url
+
     def _family(self, model: str) -> str:
         return self.vendor.family or reasoning_family(model)
 
     def _check_key(self) -> None:
         # Another address than the vendor's own may want none, or has it in `headers`.
-        is_vendor = self.config.base_url == self.vendor.base_url
-        if self.vendor.needs_key and is_vendor and not self.api_key and not self.config.headers:
+        if (
+            self.vendor.needs_key
+            and self._is_vendors_own
+            and not self.api_key
+            and not self.config.headers
+        ):
             raise missing_api_key(self.id, self.vendor.key_variable)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from msgspec import Raw
 
-from llama_compat.dialects.openai.parameters import HINTS
+from llama_compat.dialects.openai.parameters import HINTS, is_neutral
 from llama_compat.errors import unsupported_parameter
 from llama_compat.exchange import Call, Target
 from llama_compat.fitting.fit import WISHES
 from llama_compat.wire.json_fields import JSONFields, from_raw, to_raw
-from providers.remote.openai.vendors import NEUTRAL_VALUES, Vendor
+from providers.remote.openai.vendor import Vendor
 
 
 def vendor_fields(
@@ -59,6 +60,14 @@ def vendor_fields(
     return fields, dropped
 
 
+_NEUTRAL: Mapping[str, Any] = {
+    "n": 1,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "service_tier": "auto",
+}
+"""What asks for nothing in fields of which translated calls have no need to know that."""
+
 _PASSED_OVER: Mapping[str | None, frozenset[str]] = {None: HINTS, "adapt": HINTS | WISHES}
 """What is left out all the same, by `unsupported`: a hint asks for nothing that a client would
 miss. A call that is translated brings none."""
@@ -86,5 +95,8 @@ def wants_base64(fields: Mapping[str, Raw]) -> bool:
 
 
 def _asks_for_something(name: str, raw: Raw) -> bool:
-    value = bytes(raw)
-    return value != b"null" and value not in NEUTRAL_VALUES.get(name, ())
+    value = from_raw(raw)
+    neutral = _NEUTRAL.get(name)
+    if value is None or (type(value) is type(neutral) and value == neutral):
+        return False
+    return not is_neutral(name, value)

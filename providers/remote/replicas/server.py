@@ -18,8 +18,9 @@ from providers.remote.gemini import interactions
 from providers.remote.gemini import relay as gemini
 from providers.remote.http1 import Timeouts
 from providers.remote.ollama import relay as ollama
-from providers.remote.openai.provider import RemoteOpenAIConfig, RemoteOpenAIProvider
-from providers.remote.openai.vendors import MEDIA, RERANK, WITH_RESPONSES, Vendor
+from providers.remote.openai.provider import RemoteOpenAIProvider
+from providers.remote.openai.settings import RemoteOpenAIConfig
+from providers.remote.openai.vendor import MEDIA, RERANK, WITH_RESPONSES, Vendor
 from providers.remote.relaying.json_objects import read_object
 from providers.remote.upstream.exchanges import Below
 

@@ -22,7 +22,7 @@ from llama_compat.wire.json_fields import encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel, TellOfCache
 from providers.followers import Followers
 from providers.remote.openai.provider import RemoteOpenAIProvider
-from providers.remote.openai.vendors import Vendor
+from providers.remote.openai.vendor import Vendor
 from providers.remote.relaying.json_objects import read_object
 from providers.remote.vllm.cache import ServerCache
 from providers.remote.vllm.messages import EventBatch

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from llama_compat.settings.model import TemplateSettings
-from providers.remote.openai.provider import RemoteOpenAIConfig
+from providers.remote.openai.settings import RemoteOpenAIConfig
 
 
 def _check_endpoint(endpoint: str) -> str:

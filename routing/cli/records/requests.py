@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # commands import what they need when they run
     from llama_compat.exchange import Principal
     from routing.cli.records.reading import Recorded
     from routing.observability.records.record import Record
-    from routing.observability.records.search import Numbered, RecordFilter
+    from routing.observability.records.search import Numbered, RecordFilter, RecordWords
 
 FOLLOW_SECONDS = 1.0
 """So often is looked for what is new."""
@@ -89,11 +89,12 @@ def requests(
     """Show the last requests that were recorded, the newest last."""
     from contextlib import suppress
 
+    from routing.observability.records.search import RecordWords
+
     if context.invoked_subcommand is not None:
         return
 
-    chosen_of = partial(
-        _filter_of,
+    words = RecordWords(
         since=since,
         until=until,
         keys=key,
@@ -104,8 +105,8 @@ def requests(
         error=error,
         text=text,
     )
-    chosen_of({})  # what is said wrongly is said before anything is opened
-    show = partial(_show_last, chosen_of=chosen_of, lines=lines, follow=follow, as_json=as_json)
+    _filter_of(words, {})  # what is said wrongly is said before anything is opened
+    show = partial(_show_last, words=words, lines=lines, follow=follow, as_json=as_json)
     with suppress(KeyboardInterrupt):
         try:
             read(template, storage, show)
@@ -113,13 +114,12 @@ def requests(
             sys.stderr.close()
 
 
-def _filter_of(principals: Mapping[str, Principal], **asked: Any) -> RecordFilter:
+def _filter_of(words: RecordWords, principals: Mapping[str, Principal]) -> RecordFilter:
     """What the options say, of which one that says nothing that there is ends the command."""
-    from routing.observability.records import search
     from routing.observability.records.reports import WrongFilter
 
     try:
-        return search.filter_of(principals, **asked)
+        return words.read(principals)
     except WrongFilter as wrong:
         fail(f"--{wrong.name}: {wrong}")
 
@@ -127,14 +127,14 @@ def _filter_of(principals: Mapping[str, Principal], **asked: Any) -> RecordFilte
 async def _show_last(
     recorded: Recorded,
     *,
-    chosen_of: Callable[[Mapping[str, Principal]], RecordFilter],
+    words: RecordWords,
     lines: int,
     follow: bool,
     as_json: bool,
 ) -> None:
     from routing.observability.records import search
 
-    chosen = chosen_of(recorded.principals)
+    chosen = _filter_of(words, recorded.principals)
     found = (await search.newest(recorded.storage, chosen, lines))[::-1]
     _print_lines(found, recorded, as_json=as_json)
     if follow:

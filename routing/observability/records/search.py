@@ -89,45 +89,47 @@ class RecordFilter(Struct, frozen=True):
     text: str | None = None
 
 
-def filter_of(
-    principals: Mapping[str, Principal],
-    *,
-    since: str | None,
-    until: str | None = None,
-    keys: Sequence[str] | None = None,
-    teams: Sequence[str] | None = None,
-    model: str | None = None,
-    provider: str | None = None,
-    status: str | None = None,
-    error: str | None = None,
-    text: str | None = None,
-) -> RecordFilter:
-    """What somebody looks for by words, on the page and in a terminal alike.
+class RecordWords(Struct, frozen=True, kw_only=True):
+    """What somebody looks for, in the words of the page and of a terminal alike; empty for none.
 
-    Args:
-        principals: as in `key_ids`, and `keys` and `teams` too.
+    Attributes:
         since, until: as in `7d`, `12h` or `2026-03-01`.
+        keys, teams: as in `key_ids`.
         status: as in `parse_status`.
-        model, provider, error, text: as in `RecordFilter`; an empty one is none.
-
-    Raises:
-        WrongFilter: one of them can't be read.
+        model, provider, error, text: as in `RecordFilter`.
     """
-    from_then, until_then = None, None
-    if since:
-        from_then, until_then = parse_span(since, until)
-    elif until:
-        until_then = parsed("until", parse_until, until)
-    return RecordFilter(
-        since=None if from_then is None else from_then.time,
-        until=None if until_then is None else until_then.time,
-        keys=key_ids(principals, keys, teams),
-        model=model or None,
-        provider=provider or None,
-        status=parsed("status", parse_status, status) if status else None,
-        error=error or None,
-        text=text or None,
-    )
+
+    since: str | None = None
+    until: str | None = None
+    keys: Sequence[str] | None = None
+    teams: Sequence[str] | None = None
+    model: str | None = None
+    provider: str | None = None
+    status: str | None = None
+    error: str | None = None
+    text: str | None = None
+
+    def read(self, principals: Mapping[str, Principal]) -> RecordFilter:
+        """What they come to, with `principals` as in `key_ids`.
+
+        Raises:
+            WrongFilter: one of them can't be read.
+        """
+        from_then, until_then = None, None
+        if self.since:
+            from_then, until_then = parse_span(self.since, self.until)
+        elif self.until:
+            until_then = parsed("until", parse_until, self.until)
+        return RecordFilter(
+            since=None if from_then is None else from_then.time,
+            until=None if until_then is None else until_then.time,
+            keys=key_ids(principals, self.keys, self.teams),
+            model=self.model or None,
+            provider=self.provider or None,
+            status=parsed("status", parse_status, self.status) if self.status else None,
+            error=self.error or None,
+            text=self.text or None,
+        )
 
 
 class Numbered(Struct, frozen=True):

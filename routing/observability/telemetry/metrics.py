@@ -108,8 +108,16 @@ class Metrics:
         self._define()
 
     def _define(self) -> None:
-        second, by_route = "seconds", ("model", "provider")
-        prometheus = semconv.in_prometheus
+        self._define_genai()
+        self._define_requests()
+        self._define_targets()
+        self._define_shared()
+        self._define_engines()
+        self._define_replicas()
+
+    def _define_genai(self) -> None:
+        """Those that OpenTelemetry has names for."""
+        second, prometheus = "seconds", semconv.in_prometheus
         self._duration = self._histogram(
             prometheus(semconv.REQUEST_DURATION, second),
             "Seconds from a request to the end of its answer.",
@@ -134,6 +142,9 @@ class Metrics:
             (*_GENAI, prometheus(semconv.TOKEN_TYPE)),
             semconv.TOKEN_BUCKETS,
         )
+
+    def _define_requests(self) -> None:
+        by_route = ("model", "provider")
         self.requests = self._counter(
             "requests", "Requests that have ended.", ("api", "operation", *by_route, "status")
         )
@@ -170,6 +181,8 @@ class Metrics:
             by_route,
             OVERHEAD_BUCKETS,
         )
+
+    def _define_targets(self) -> None:
         self.attempts = self._counter(
             "attempts", "Requests to targets.", ("target", "why", "outcome")
         )
@@ -196,6 +209,9 @@ class Metrics:
             ("target",),
             "livemax",
         )
+
+    def _define_shared(self) -> None:
+        """Of what gateways share, and of what is kept."""
         self.fleet_gateways = self._gauge(
             "fleet_gateways", "Gateways seen last, this one among them.", mode="livemax"
         )
@@ -212,6 +228,8 @@ class Metrics:
         self.records_written = self._counter("records_written", "Records that were written.")
         self.records_dropped = self._counter("records_dropped", "Records that were dropped.")
         self.bodies_dropped = self._counter("bodies_dropped", "Bodies that were dropped.")
+
+    def _define_engines(self) -> None:
         engine = ("provider", "model")
         self.engine_running = self._gauge(
             "engine_batch_size", "Sequences that an engine works on now.", engine
@@ -244,8 +262,6 @@ class Metrics:
         self.engine_preempted = self._counter(
             "engine_preempted_sequences", "Sequences that had to make room.", engine
         )
-
-        self._define_replicas()
 
     def _define_replicas(self) -> None:
         self.replicas = self._gauge(

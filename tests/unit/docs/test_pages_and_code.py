@@ -15,7 +15,8 @@ from llama_compat.distribution import RoutingSettings, list_templates, load_dist
 from llama_compat.mixins import ChatOnlyMixin
 from providers.base import Provider
 from providers.registry import CLASSES, config_model, provider_type
-from providers.remote.openai.vendors import OPENAI_WIRES, VENDORS
+from providers.remote.openai.vendor import OPENAI_WIRES
+from providers.remote.openai.vendors import VENDORS
 from routing.cli import app
 from tests.documents import DOCS, PAGES, Snippet, snippets
 

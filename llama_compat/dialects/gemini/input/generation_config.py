@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from llama_compat.dialects.base import UNKNOWN
 from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.gemini.members import (
     integer_in,
@@ -18,7 +19,7 @@ from llama_compat.dialects.gemini.members import (
 )
 from llama_compat.dialects.gemini.requests import THINKING_BUDGETS
 from llama_compat.dialects.gemini.schema import parse_schema
-from llama_compat.dialects.openai.parameters import CHECKS, parse_sampling
+from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
 from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import ResponseFormat, SamplingParams, ThinkingForm
@@ -48,18 +49,12 @@ _PARAMETERS = {
 """OpenAI's names."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "topK": (0, -1),
-    "stopSequences": ([],),
-    "presencePenalty": (0,),
-    "frequencyPenalty": (0,),
-    "responseLogprobs": (False,),
-    "logprobs": (0,),
     "responseMimeType": ("", "text/plain"),
     "responseModalities": ([], ["TEXT"]),
     "enableEnhancedCivicAnswers": (False,),
     "audioTimestamp": (False,),
 }
-"""Values that ask for what happens anyway."""
+"""Values that ask for what happens anyway, besides those of OpenAI's parameters."""
 
 _ALWAYS_HONOURED = frozenset({"candidateCount"})
 _HINTS = frozenset({"mediaResolution"})
@@ -118,6 +113,8 @@ def _asks_for_something(name: str, value: Any, config: Mapping[str, Any]) -> boo
     if name == "thinkingConfig":
         # Not to think asks nothing of a provider that knows of no thinking.
         return isinstance(value, dict) and parse_thinking(config) not in (None, "none")
+    if is_neutral(_PARAMETERS.get(name, UNKNOWN), value):
+        return False
     return not any(value == neutral for neutral in _NEUTRAL.get(name, ()))
 
 

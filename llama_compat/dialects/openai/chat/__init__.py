@@ -1,7 +1,7 @@
 """OpenAI's chat completions (https://platform.openai.com/docs/api-reference/chat).
 
-`requests`, `replies` and `streams` each hold both directions, one beside the other; `call` is what
-a client asks and how it is answered.
+`content`, `requests`, `replies` and `streams` each hold both directions, one beside the other;
+`call` is what a client asks and how it is answered.
 """
 
 from llama_compat.dialects.openai.chat.call import ChatCall, parse_request

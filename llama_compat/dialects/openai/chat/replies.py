@@ -8,8 +8,9 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.dialects.base import malformed_as
+from llama_compat.dialects.openai.chat.content import render_image
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
-from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
+from llama_compat.dialects.openai.chat.requests import thought_signature
 from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm
 from llama_compat.dialects.openai.chunks import token_ids
 from llama_compat.dialects.openai.finish_reasons import matched_stop_string, stop_reason

@@ -14,33 +14,24 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
+from llama_compat.dialects.openai.chat.content import parse_content, render_content
 from llama_compat.dialects.openai.chat.hosted import render_search
 from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
 from llama_compat.dialects.sampling import rendered_parameters
-from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, missing_parameter
-from llama_compat.media.audio import audio_of, format_of, media_type_of, without_audio
-from llama_compat.media.documents import (
-    PDF,
-    document_at,
-    document_in,
-    file_name,
-    parse_document_url,
-    seen_alone,
-)
-from llama_compat.media.images import is_remote
+from llama_compat.errors import invalid_parameter, missing_parameter
+from llama_compat.media.audio import without_audio
+from llama_compat.media.documents import seen_alone
 from llama_compat.tools.answers import UnansweredCalls
 from llama_compat.tools.calls import call_id_at, parse_tool_call
 from llama_compat.tools.custom_tools import wrap
 from llama_compat.tools.parameters import object_schema
 from llama_compat.types import (
     AnyToolCall,
-    AudioContent,
     ChatCompletionRequest,
     CompletionMessage,
     Content,
     ContentPart,
     DocumentContent,
-    ImageContent,
     Message,
     ResponseFormat,
     SystemMessage,
@@ -82,13 +73,13 @@ def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Messag
     match role:
         case "system" | "developer":
             return SystemMessage(
-                _parse_content(content, f"{path}.content"),
+                parse_content(content, f"{path}.content"),
                 role=role,
                 name=optional_text_in(message, "name", path),
             )
         case "user":
             return UserMessage(
-                _parse_content(content, f"{path}.content"), optional_text_in(message, "name", path)
+                parse_content(content, f"{path}.content"), optional_text_in(message, "name", path)
             )
         case "assistant":
             return _parse_assistant(message, path, unanswered)
@@ -97,12 +88,12 @@ def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Messag
             call_id = text_in(message, "tool_call_id", path) or unanswered.answer(
                 None, optional_text_in(message, "name", path)
             )
-            return ToolResponseMessage(call_id, _parse_content(content, f"{path}.content"))
+            return ToolResponseMessage(call_id, parse_content(content, f"{path}.content"))
         case "function":
             # Older than calls' ids; what the function gave may be null.
             call_id = unanswered.answer(None, text_in(message, "name", path))
             said = "" if content is None else content
-            return ToolResponseMessage(call_id, _parse_content(said, f"{path}.content"))
+            return ToolResponseMessage(call_id, parse_content(said, f"{path}.content"))
         case None:
             raise missing_parameter(f"{path}.role")
     raise invalid_parameter(
@@ -127,7 +118,7 @@ def _parse_assistant(
         )
     if not isinstance(calls, list):
         raise invalid_parameter(f"{path}.tool_calls", f"'{path}.tool_calls' must be an array.")
-    said = "" if content is None else _parse_content(content, f"{path}.content")
+    said = "" if content is None else parse_content(content, f"{path}.content")
     return CompletionMessage.of(
         content=seen_alone(said, f"{path}.content", "an assistant's message"),
         tool_calls=(
@@ -185,77 +176,6 @@ def thought_signature(call: Mapping[str, Any]) -> str | None:
         case {"google": {"thought_signature": str(signature)}}:
             return signature
     return None
-
-
-def _parse_content(value: Any, path: str) -> Content:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        raise missing_parameter(path)
-    if not isinstance(value, list):
-        raise invalid_parameter(path, f"'{path}' must be a string or an array of content parts.")
-    return tuple(_parse_part(part, f"{path}[{index}]") for index, part in enumerate(value))
-
-
-def _parse_part(value: Any, path: str) -> ContentPart:
-    part = as_object(value, path)
-    match part.get("type"):
-        case "text":
-            return TextContent(text_in(part, "text", path))
-        case "refusal":
-            return TextContent(text_in(part, "refusal", path))
-        case "image_url":
-            image = part.get("image_url")
-            if isinstance(image, str):
-                return ImageContent(image)
-            image = as_object(image, f"{path}.image_url")
-            return ImageContent(
-                text_in(image, "url", f"{path}.image_url"),
-                optional_text_in(image, "detail", f"{path}.image_url"),
-            )
-        case "input_audio":
-            return parse_input_audio(part, path)
-        case "file":
-            return _parse_file(as_object(part.get("file"), f"{path}.file"), f"{path}.file")
-        case kind:
-            raise invalid_parameter(
-                f"{path}.type",
-                f"Invalid value: {kind!r}. This model's provider takes content parts of the types"
-                " 'text', 'image_url', 'input_audio' and 'file'.",
-            )
-
-
-def _parse_file(file: Mapping[str, Any], path: str) -> DocumentContent | TextContent:
-    name, data = optional_text_in(file, "filename", path), optional_text_in(file, "file_data", path)
-    if data is not None:
-        return document_in(data, name, f"{path}.file_data")
-    file_id = text_in(file, "file_id", path)
-    # Where OpenAI has no place for an address, people write it as an id.
-    if is_remote(file_id):
-        return document_at(file_id, name, f"{path}.file_id")
-    raise unknown_file(file_id, f"{path}.file_id")
-
-
-def unknown_file(file_id: str, path: str) -> APIError:
-    """The error for a file that nobody has put into its place: 400, or another target is asked."""
-    return UnsupportedHere(
-        400,
-        f"'{path}': there is no file '{file_id[:60]}' here. Upload it to this server's /v1/files,"
-        " or send what is in it as 'file_data'.",
-        param=path,
-        code="unsupported_content",
-    )
-
-
-def parse_input_audio(part: Mapping[str, Any], path: str) -> AudioContent:
-    """A part `input_audio`, which is the same in chats and in responses.
-
-    Raises:
-        APIError: 400 with the path of what is malformed.
-    """
-    path = f"{path}.input_audio"
-    audio = as_object(part.get("input_audio"), path)
-    return audio_of(media_type_of(text_in(audio, "format", path)), text_in(audio, "data", path))
 
 
 def parse_tools(
@@ -451,14 +371,14 @@ def render_message(message: Message, path: str = "messages") -> dict[str, Any]:
     where = f"{path}.content"
     match message:
         case SystemMessage(role=role):
-            rendered = {"role": role, "content": _render_content(message.content, where)}
+            rendered = {"role": role, "content": render_content(message.content, where)}
         case UserMessage():
-            rendered = {"role": "user", "content": _render_content(message.content, where)}
+            rendered = {"role": "user", "content": render_content(message.content, where)}
         case ToolResponseMessage():
             return {
                 "role": "tool",
                 "tool_call_id": message.call_id,
-                "content": _render_content(message.told, where),
+                "content": render_content(message.told, where),
             }
         case CompletionMessage():
             rendered = _render_assistant(message, where)
@@ -471,7 +391,7 @@ def _render_assistant(message: CompletionMessage, path: str) -> dict[str, Any]:
     without_content = not message.content and (message.tool_calls or message.refusal is not None)
     rendered: dict[str, Any] = {
         "role": "assistant",
-        "content": None if without_content else _render_content(message.content, path),
+        "content": None if without_content else render_content(message.content, path),
     }
     if message.refusal is not None:
         rendered["refusal"] = message.refusal
@@ -497,31 +417,6 @@ def extra_content(call: AnyToolCall | None) -> dict[str, Any]:
     if not isinstance(call, ToolCall) or call.thought_signature is None:
         return {}
     return {"extra_content": {"google": {"thought_signature": call.thought_signature}}}
-
-
-def _render_content(content: Content, path: str) -> str | list[dict[str, Any]]:
-    return content if isinstance(content, str) else [_render_part(part, path) for part in content]
-
-
-def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
-    if isinstance(part, TextContent):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, AudioContent):
-        audio = {"data": part.base64, "format": format_of(part)}
-        return {"type": "input_audio", "input_audio": audio}
-    if isinstance(part, DocumentContent):
-        media_type = PDF if is_remote(part.url) else parse_document_url(part.url, path).media_type
-        name = file_name(part.name, media_type)
-        return {"type": "file", "file": {"filename": name, "file_data": part.url}}
-    return render_image(part)
-
-
-def render_image(part: ImageContent) -> dict[str, Any]:
-    """The part of a content that is an image; one of the `images` of a reply looks the same."""
-    image = {"url": part.url}
-    if part.detail is not None:
-        image["detail"] = part.detail
-    return {"type": "image_url", "image_url": image}
 
 
 def render_tool(tool: ToolDefinition) -> dict[str, Any]:

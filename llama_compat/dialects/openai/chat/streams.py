@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from llama_compat.dialects.openai.chat.content import render_image
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citation
 from llama_compat.dialects.openai.chat.replies import (
     call_id_of,
@@ -14,7 +15,7 @@ from llama_compat.dialects.openai.chat.replies import (
     parse_text,
     tool_call_fragments,
 )
-from llama_compat.dialects.openai.chat.requests import render_image, thought_signature
+from llama_compat.dialects.openai.chat.requests import thought_signature
 from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm, CallsSent
 from llama_compat.dialects.openai.chunks import ChunkParser, ChunkRenderer, token_ids
 from llama_compat.dialects.openai.logprobs import parse_logprobs, render_chat_logprobs

@@ -17,7 +17,7 @@ from llama_compat.dialects.members import (
     optional_text_in,
     text_in,
 )
-from llama_compat.dialects.openai.chat.requests import parse_input_audio, unknown_file
+from llama_compat.dialects.openai.chat.content import parse_input_audio, unknown_file
 from llama_compat.dialects.openai_responses.input.hosted import (
     call_result,
     is_beside,

@@ -8,7 +8,7 @@ from typing import Any
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.choices import StreamedChoice
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
-from llama_compat.dialects.openai.parameters import parse_sampling
+from llama_compat.dialects.openai.parameters import is_neutral, parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.dialects.openai_responses.input.hosted import (
     allowed_hosted,
@@ -258,24 +258,35 @@ _NOTHING_ASKED = frozenset(
 )
 """`max_tool_calls` bounds the calls of tools that the server runs."""
 
-_OPENAI_NAMES: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "max_output_tokens": ("max_tokens", ()),
-    "temperature": ("temperature", ()),
-    "top_p": ("top_p", ()),
-    "presence_penalty": ("presence_penalty", (0,)),
-    "frequency_penalty": ("frequency_penalty", (0,)),
-    "repetition_penalty": ("repetition_penalty", (1,)),
-    "logit_bias": ("logit_bias", ({},)),
-    "top_k": ("top_k", (-1, 0)),
-    "seed": ("seed", ()),
-    "stop": ("stop", ([],)),
-    "top_logprobs": ("top_logprobs", (0,)),
-    "truncation": ("truncation", ("disabled",)),
-    "n": ("", (1,)),
-    "context_management": ("", ([],)),
-    "parallel_tool_calls": ("parallel_tool_calls", (True,)),
+_OPENAI_NAMES: Mapping[str, str] = {
+    "max_output_tokens": "max_tokens",
+    **{
+        name: name
+        for name in (
+            "temperature",
+            "top_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+            "logit_bias",
+            "top_k",
+            "seed",
+            "stop",
+            "top_logprobs",
+            "truncation",
+            "parallel_tool_calls",
+        )
+    },
 }
-"""Chat's name for what a member asks (empty: nobody knows it), and the values that ask nothing."""
+"""Chat's name for what a member asks; nobody knows others."""
+
+_NEUTRAL: Mapping[str, Any] = {
+    "truncation": "disabled",
+    "n": 1,
+    "context_management": [],
+    "parallel_tool_calls": True,
+}
+"""Values that ask for what happens anyway, besides those of chats."""
 
 
 def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
@@ -292,8 +303,8 @@ def parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
         if name in _MEMBERS:
             asked.update(_MEMBERS[name](value))
             continue
-        known, neutral = _OPENAI_NAMES.get(name, (UNKNOWN, ()))
-        if not any(value == each for each in neutral):
+        known = _OPENAI_NAMES.get(name, UNKNOWN)
+        if not (is_neutral(known, value) or (name in _NEUTRAL and value == _NEUTRAL[name])):
             asked[name] = known
     asked.update(dict.fromkeys(unsupported_items(body.get("input")), UNKNOWN))
     for path, tools in added_tools(body):

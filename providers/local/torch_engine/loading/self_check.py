@@ -73,14 +73,13 @@ def _find_fault(
     # Of the rotations, those of long sequences may be among them.
     chunks, blocks = _chunks(sequences, len(decoder.ropes[0].rotations), block_size)
     tokens = sum(chunk.tokens for chunk in chunks)
-    # Not one that is made: that needs what a start leaves for later; see `starting.meta_kernels`.
-    generator = torch.default_generator.clone_state().manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     tolerance = TOLERANCE[dtype]
     if cached_as == kv_cache.PACKED["fp8"]:
         tolerance = max(tolerance, FP8_TOLERANCE)
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator).to(device, dtype)
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
 
     try:
         _, _, where = located(decoder, chunks, block_size)

@@ -66,44 +66,9 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
     while not hasattr(inner, "layers"):
         # Llama 4's says that it is itself the one.
         inner = inner.model
-    first = next(each.self_attn for each in inner.layers if hasattr(each, "self_attn"))
-    kinds = _layer_kinds(config)
-    parameters = rope_parameters(config)
-    # There may be parameters for a kind of which there is no layer.
-    names = [name for name in parameters if name in kinds or not name]
-    ropes = [_rope(inner.rotary_emb, name, parameters[name], config) for name in names]
     own = ARCHITECTURES[config.model_type]
-    turned = _turned(config, own, kinds, ropes)
-    looked_at = _looked_at(config, kinds)
-    residuals = float(config.residual_multiplier) if own.has_multipliers else 1.0
-    usual = _heads(config, first)
-
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def layer(index: int) -> Layer:
-        module, kind = inner.layers[index], kinds[index]
-        rope = names.index(kind) if len(names) > 1 else 0
-        if not turned[index]:
-            rope = len(ropes) - 1
-        # Layers that keep a state have no heads to be in order.
-        attention = getattr(module, "self_attn", first)
-        order = order_of(config, _head_dim(attention), ropes[rope])
-        reader = _Reader(config, own, make, order, residuals, usual)
-        made = reader.layer(
-            module,
-            kind,
-            rope=rope,
-            window=config.sliding_window if kind == "sliding_attention" else None,
-            chunk=config.attention_chunk_size if kind == "chunked_attention" else None,
-            looks_at=looked_at[index],
-        )
-        # The weights of a few layers are there twice, never all.
-        inner.layers[index] = torch.nn.Identity()
-        return made
-
-    # FBGEMM packs on a single core.
-    at_once = torch.get_num_threads() if inner.embed_tokens.weight.device.type == "cpu" else 1
-    with ThreadPoolExecutor(at_once, thread_name_prefix="packing") as threads:
-        layers = list(threads.map(layer, range(len(inner.layers))))
+    read = _Layers(inner, config, own, make)
+    layers = read.all()
     norm = _norm(getattr(inner, own.name("norm")), own)
     # Of the same numbers, as the head is linear.
     norm = replace(norm, weight=norm.weight * _logit_scale(config, own))
@@ -112,13 +77,13 @@ def decoder_of(model: Any, make: linear.Make, make_head: linear.Make | None = No
         embedding=_own(inner.embed_tokens.weight),
         embedding_scale=_embedding_scale(inner, config, own),
         layers=layers,
-        ropes=ropes,
+        ropes=read.ropes,
         norm=norm,
         head=(make_head or make)(head.weight.detach(), _bias(head)),
-        heads=usual.queries,
-        kv_heads=usual.keys,
-        head_dim=usual.size,
-        attention_scale=float(first.scaling),
+        heads=read.usual.queries,
+        kv_heads=read.usual.keys,
+        head_dim=read.usual.size,
+        attention_scale=float(read.first.scaling),
         activation=gate_of(config),
         score_cap=getattr(config, "attn_logit_softcapping", None),
         soft_cap=getattr(config, "final_logit_softcapping", None),
@@ -152,6 +117,68 @@ def _embedding_scale(inner: Any, config: Any, own: Architecture) -> float:
     if own.has_multipliers:
         return float(config.embedding_multiplier)
     return float(getattr(inner.embed_tokens, "embed_scale", torch.tensor(1.0)))
+
+
+class _Layers:
+    """The layers of a transformers model, which are used up by reading them.
+
+    Args:
+        inner: what has them.
+        config: of the text.
+        own: what the architecture has of its own.
+        make: of the matrix products.
+
+    Attributes:
+        first: the first attention.
+        usual: the heads of most layers.
+        ropes: those by which layers turn.
+    """
+
+    def __init__(self, inner: Any, config: Any, own: Architecture, make: linear.Make) -> None:
+        self._inner, self._config, self._own, self._make = inner, config, own, make
+        self.first = next(each.self_attn for each in inner.layers if hasattr(each, "self_attn"))
+        self.usual = _heads(config, self.first)
+        self._kinds = _layer_kinds(config)
+        parameters = rope_parameters(config)
+        # There may be parameters for a kind of which there is no layer.
+        self._names = [name for name in parameters if name in self._kinds or not name]
+        self.ropes = [
+            _rope(inner.rotary_emb, name, parameters[name], config) for name in self._names
+        ]
+        self._turned = _turned(config, own, self._kinds, self.ropes)
+        self._looked_at = _looked_at(config, self._kinds)
+        self._residuals = float(config.residual_multiplier) if own.has_multipliers else 1.0
+
+    def all(self) -> list[Layer]:
+        """Each of them as ours."""
+        # FBGEMM packs on a single core.
+        on_cpu = self._inner.embed_tokens.weight.device.type == "cpu"
+        at_once = torch.get_num_threads() if on_cpu else 1
+        with ThreadPoolExecutor(at_once, thread_name_prefix="packing") as threads:
+            return list(threads.map(self._read, range(len(self._inner.layers))))
+
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def _read(self, index: int) -> Layer:
+        config, kind = self._config, self._kinds[index]
+        module = self._inner.layers[index]
+        rope = self._names.index(kind) if len(self._names) > 1 else 0
+        if not self._turned[index]:
+            rope = len(self.ropes) - 1
+        # Layers that keep a state have no heads to be in order.
+        attention = getattr(module, "self_attn", self.first)
+        order = order_of(config, _head_dim(attention), self.ropes[rope])
+        reader = _Reader(config, self._own, self._make, order, self._residuals, self.usual)
+        made = reader.layer(
+            module,
+            kind,
+            rope=rope,
+            window=config.sliding_window if kind == "sliding_attention" else None,
+            chunk=config.attention_chunk_size if kind == "chunked_attention" else None,
+            looks_at=self._looked_at[index],
+        )
+        # The weights of a few layers are there twice, never all.
+        self._inner.layers[index] = torch.nn.Identity()
+        return made
 
 
 class _Reader(NamedTuple):

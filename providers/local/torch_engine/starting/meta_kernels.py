@@ -8,8 +8,8 @@ compute without numbers: transformers, what is built on it, and any part of torc
 import leaves out, such as its compiler. That is known of builds for CPUs alone, of the versions in
 `KNOWN`: any other torch is imported as ever.
 
-In 2.13 it is they that let `torch.Generator` be made (`torch._prims.rng_prims`); `clone_state` of
-one that is there needs nothing of it.
+In 2.13 it is a part of them, `torch._prims.rng_prims`, that lets `torch.Generator` be made: with a
+metaclass that torch has by then, and that is given here.
 """
 
 from __future__ import annotations
@@ -47,8 +47,17 @@ def meta_kernels_later() -> Iterator[None]:
     sys.meta_path.insert(0, later)
     try:
         yield
+        _let_generators_be_made()
     finally:
         later.torch_is_there()
+
+
+def _let_generators_be_made() -> None:
+    """As torch does with what is left for later; a second time changes nothing."""
+    import torch
+    from torch._opaque_base import OpaqueBaseMeta
+
+    torch._C._set_generator_metaclass(OpaqueBaseMeta)
 
 
 def _is_known() -> bool:
@@ -57,6 +66,27 @@ def _is_known() -> bool:
     except PackageNotFoundError:
         return False
     return ".".join(found.split(".")[:2]) in KNOWN and cpu_libraries() is not None
+
+
+class _There(Loader):
+    """Gives a module that is there already.
+
+    Args:
+        module: it.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+        # By its own, which import finds on what is there meanwhile, it would be executed again.
+        module.__spec__ = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """See `Loader`."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `Loader`: it says of itself again where it came from."""
+        module.__spec__ = self._spec
 
 
 class _Later(MetaPathFinder, Loader):
@@ -85,6 +115,9 @@ class _Later(MetaPathFinder, Loader):
             self._complete()
             if package in BUILT_ON_IT:
                 self._is_whole.wait()
+            if (there := sys.modules.get(name)) is not None:
+                # It came with them, and is not to be made a second time.
+                return ModuleSpec(name, _There(there))
         return None
 
     def exec_module(self, module: ModuleType) -> None:

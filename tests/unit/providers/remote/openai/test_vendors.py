@@ -154,6 +154,11 @@ def test_what_asks_for_nothing_is_just_left_out() -> None:
     nothing = b'{"model":"mine","n":1,"parallel_tool_calls":true,"store":false,"metadata":{},'
     nothing += b'"service_tier":"auto","modalities":["text"]}'
     assert sent("remote::cohere", nothing) == (b'{"model":"theirs"}', ())
+    # The same as where a call is translated.
+    text = {"response_format": {"type": "text"}, "presence_penalty": 0}
+    assert sent("remote::anthropic", text) == (b'{"model":"theirs"}', ())
+    with pytest.raises(APIError):
+        sent("remote::anthropic", {"response_format": {"type": "json_object"}})
 
 
 @pytest.mark.parametrize("name", ["mistral", "cohere", "databricks"])

@@ -37,7 +37,7 @@ def test_numbers_are_computed_without_them() -> None:
 assert is_there() is (torch.version.cuda is not None)
 import inspect
 from torch.nn import functional
-x = torch.randn(2, 3, 4, 8, generator=torch.default_generator.clone_state().manual_seed(0))
+x = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
 y = functional.scaled_dot_product_attention(x, x, x)
 assert torch.allclose(y, torch.softmax(x @ x.transpose(-1, -2) / 8**0.5, -1) @ x, atol=1e-5)
 inspect.getmodule(inspect.currentframe())
@@ -65,6 +65,22 @@ with torch.device("meta"):
     print(torch.linspace(0, 1, 5).shape[0], torch.Generator("cpu").device)
 """
     assert said(code) == "5 cpu"
+
+
+@pytest.mark.parametrize("name", ["torch._decomp", "torch._refs", "torch._prims.rng_prims"])
+def test_what_comes_with_them_is_made_once(name: str) -> None:
+    code = f"""
+from importlib.machinery import SourceFileLoader
+executed, execute = [], SourceFileLoader.exec_module
+SourceFileLoader.exec_module = lambda self, module: [
+    executed.append(module.__name__), execute(self, module)
+]
+import {name} as found
+assert found is sys.modules["{name}"] and found.__spec__.origin == found.__file__
+assert len(torch._decomp.decomposition_table) > 1000
+print(sorted({{name for name in executed if executed.count(name) > 1}}))
+"""
+    assert said(code) == "[]"
 
 
 def test_several_threads_that_need_them_at_once() -> None:
