@@ -49,7 +49,6 @@ def server(
 
 
 REFUSED = {
-    ("chat", "calls, and none allowed", "bedrock"): "tool_choice",
     ("chat", "one demanded", "ollama"): "tool_choice",
     ("messages", "a long name", "ollama"): "tool_choice",
     ("messages", "stop sequences", "responses"): "stop_sequences",
