@@ -15,6 +15,7 @@ from llama_compat.types import (
     Message,
     TextContent,
     ToolCall,
+    ToolDefinition,
     ToolResponseMessage,
     UserMessage,
 )
@@ -24,7 +25,8 @@ SHEET = "data:application/vnd.openxmlformats-officedocument.spreadsheetml.sheet;
 
 
 def turns(*messages: Message) -> Any:
-    return render_request(ChatCompletionRequest("m", messages)).body["messages"]
+    request = ChatCompletionRequest("m", messages, tools=(ToolDefinition("f"),))
+    return render_request(request).body["messages"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from llama_compat.types import (
     SystemMessage,
     TextContent,
     ToolCall,
+    ToolDefinition,
     ToolResponseMessage,
     UserMessage,
 )
@@ -227,7 +228,9 @@ def test_the_context_of_one_goes_before_it() -> None:
 
 
 def test_what_tools_gave_goes_on() -> None:
-    given = request_of(UserMessage("Go."), CALLED, GIVEN)
+    given = ChatCompletionRequest(
+        "m", (UserMessage("Go."), CALLED, GIVEN), tools=(ToolDefinition("find"),)
+    )
     told, sent = to_chat(given)
     assert told["text"] == "The files that the call call_1 gave:"
     assert sent == file(filename=NAME, file_data=DATA_URL)
