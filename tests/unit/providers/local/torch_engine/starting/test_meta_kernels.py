@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,10 +22,50 @@ is_there = lambda: "torch._prims" in sys.modules and "register_meta" in vars(sys
 """
 
 
-def said(code: str) -> str:
-    """By a fresh process, which left them for later."""
-    command = [sys.executable, "-c", BEGIN + code]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+RUN_FORKS = """
+import json, os, traceback
+for line in sys.stdin:
+    if child := os.fork():
+        print("ended", os.waitpid(child, 0)[1], flush=True)
+        continue
+    try:
+        exec(json.loads(line))
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+"""
+
+Said = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def said() -> Iterator[Said]:
+    """What code prints in a process of its own that left them for later: torch is imported once,
+    and each is a fork of that."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN + RUN_FORKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        asks, says = process.stdin, process.stdout
+        assert asks is not None
+        assert says is not None
+
+        def run(code: str) -> str:
+            asks.write(json.dumps(code) + "\n")
+            asks.flush()
+            lines: list[str] = []
+            while not (line := says.readline()).startswith("ended"):
+                assert line, lines
+                lines.append(line)
+            assert line == "ended 0\n"
+            return "".join(lines).strip()
+
+        yield run
+        asks.close()
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="another build of torch")
@@ -32,7 +74,7 @@ def test_the_version_that_is_here_is_known() -> None:
     assert meta_kernels._is_known()
 
 
-def test_numbers_are_computed_without_them() -> None:
+def test_numbers_are_computed_without_them(said: Said) -> None:
     code = """
 assert is_there() is (torch.version.cuda is not None)
 import inspect
@@ -56,7 +98,7 @@ print("fine")
         "from torch._meta_registrations import register_meta",
     ],
 )
-def test_they_are_there_once_somebody_may_need_them(use: str) -> None:
+def test_they_are_there_once_somebody_may_need_them(said: Said, use: str) -> None:
     code = f"""
 {use}
 assert is_there()
@@ -68,7 +110,7 @@ with torch.device("meta"):
 
 
 @pytest.mark.parametrize("name", ["torch._decomp", "torch._refs", "torch._prims.rng_prims"])
-def test_what_comes_with_them_is_made_once(name: str) -> None:
+def test_what_comes_with_them_is_made_once(said: Said, name: str) -> None:
     code = f"""
 from importlib.machinery import SourceFileLoader
 executed, execute = [], SourceFileLoader.exec_module
@@ -83,7 +125,7 @@ print(sorted({{name for name in executed if executed.count(name) > 1}}))
     assert said(code) == "[]"
 
 
-def test_several_threads_that_need_them_at_once() -> None:
+def test_several_threads_that_need_them_at_once(said: Said) -> None:
     pytest.importorskip("accelerate", reason="needs the extra 'torch'")
     code = """
 from concurrent.futures import ThreadPoolExecutor
