@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
@@ -126,10 +127,14 @@ async def test_two_who_change_a_key_do_not_lose_what_the_other_did(tmp_path: Pat
 async def test_a_key_of_a_newer_version_is_told_of(tmp_path: Path) -> None:
     async with started(tmp_path) as app, client_of(app) as client:
         made = (await client.post("/admin/keys", json={"name": "made"}, headers=ADMIN)).json()
-        database = sqlite3.connect(tmp_path / "operations.sqlite", isolation_level=None)
+        database = sqlite3.connect(
+            tmp_path / "operations.sqlite", isolation_level=None, check_same_thread=False
+        )
         with closing(database):
             settings = json.dumps({"name": "newer", "nobody_knows": 1})
-            database.execute("UPDATE keys SET settings = ? WHERE id = ?", (settings, made["id"]))
+            # In a thread, as who writes just now may wait for this loop.
+            change = "UPDATE keys SET settings = ? WHERE id = ?"
+            await asyncio.to_thread(database.execute, change, (settings, made["id"]))
         newer = named((await client.get("/admin/access", headers=ADMIN)).json(), "newer")
         assert (newer["state"], newer["readable"]) == ("unreadable", False)
         path = f"/admin/keys/{made['id']}"
