@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
