@@ -3,10 +3,10 @@
     python -m bench.long_prompt [--model starter] [--device auto] [--quantization auto]
                                 [--rounds 3] [--streams 8] [--prompt 4000]
 
-The streams decode by themselves for a while; then somebody comes with a prompt; then they decode by
-themselves once more, as each step takes longer the longer they are. Times between tokens are those
-before and after, and those from when it comes to its first token; the percentiles of all rounds
-count. Beside them stands how long the prompt waits for its first token alone, and beside the
+Each round has the same streams twice: a prompt comes while they decode, and none does. A step takes
+the longer the longer they are, so the times between the same tokens of theirs are compared: those
+from when the prompt came to its first token, and those in its absence. The percentiles of all
+rounds count. Beside them stands how long the prompt waits for its first token alone, and beside the
 streams, since a shorter step is bought with that. Prints the figures and writes them to
 `bench/results/long-prompt-DEVICE.json`.
 """
@@ -19,6 +19,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,6 +40,11 @@ WANTED = 2.0
 
 STREAM_PROMPT = 32
 
+SETTLED = 64
+"""Tokens that each stream has before somebody comes."""
+
+LOOK_SECONDS = 0.01
+
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that this share of them does not exceed."""
@@ -46,70 +52,90 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def gaps(streams: Sequence[Served], start: float, end: float) -> list[float]:
-    """The times between tokens, of those that came in between."""
-    return [
-        after - before
-        for each in streams
-        for before, after in pairwise(each.tokens)
-        if start <= before and after <= end
-    ]
+class Beside(NamedTuple):
+    """Streams while a prompt comes in.
+
+    Attributes:
+        streams: when their tokens came.
+        first, last: the tokens of each between which it did, by their place.
+        waited: seconds that the prompt waited.
+    """
+
+    streams: list[Served]
+    first: list[int]
+    last: list[int]
+    waited: float
 
 
 class Round(NamedTuple):
     """Seconds of one round.
 
     Attributes:
-        before, beside, after: between tokens, until the prompt comes, to its first token, and then.
+        without, beside: between the same tokens of the streams, without the prompt and with it.
         alone, among: that the prompt waits, by itself and beside the streams.
     """
 
-    before: list[float]
+    without: list[float]
     beside: list[float]
-    after: list[float]
     alone: float
     among: float
+
+
+def gaps(streams: Sequence[Served], first: Sequence[int], last: Sequence[int]) -> list[float]:
+    """The times between tokens of streams, of each from its `first` to its `last`."""
+    return [
+        after - before
+        for each, begin, end in zip(streams, first, last, strict=True)
+        for before, after in pairwise(each.tokens[begin : end + 1])
+    ]
+
+
+async def with_prompt(
+    engine: TorchEngine, prompts: Sequence[Sequence[int]], long: Sequence[int], tokens: int
+) -> Beside:
+    """The streams, each with so many tokens at most, and the prompt that comes."""
+    streams = [Served(time.perf_counter(), []) for _ in prompts]
+    async with asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(serve(engine, each, tokens, into=into))
+            for each, into in zip(prompts, streams, strict=True)
+        ]
+        while min(len(each.tokens) for each in streams) < SETTLED:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+        first = [len(each.tokens) - 1 for each in streams]
+        prompt = await serve(engine, long, 1)
+        last = [len(each.tokens) - 1 for each in streams]
+        for each in running:
+            each.cancel()
+    return Beside(streams, first, last, prompt.tokens[0] - prompt.sent)
 
 
 async def round_of(engine: TorchEngine, options: argparse.Namespace, seed: int) -> Round:
     """One of them."""
     vocab = engine.model.vocab_size
     [alone, long] = prompts_of(2, options.prompt, vocab, seed)
-    first = await serve(engine, alone, 1)
+    waited = await serve(engine, alone, 1)
     prompts = prompts_of(options.streams, STREAM_PROMPT, vocab, seed + 1)
     # Enough to outlast the prompt, however short the steps are in which it comes.
     tokens = engine.model.context_length - STREAM_PROMPT - 1
-    served = [Served(time.perf_counter(), []) for _ in prompts]
-    streams = [
-        asyncio.create_task(serve(engine, each, tokens, into=into))
-        for each, into in zip(prompts, served, strict=True)
-    ]
-    await asyncio.sleep(options.quiet)
-    came = time.perf_counter()
-    prompt = await serve(engine, long, 1)
-    answered = prompt.tokens[0]
-    await asyncio.sleep(options.quiet)
-    ended = time.perf_counter()
-    for each in streams:
-        each.cancel()
-    await asyncio.gather(*streams, return_exceptions=True)
-    begun = max(each.tokens[0] for each in served)
+    beside = await with_prompt(engine, prompts, long, tokens)
+    lengths = [each + 1 for each in beside.last]
+    quiet = await asyncio.gather(*map(partial(serve, engine), prompts, lengths))
     return Round(
-        gaps(served, begun, came),
-        gaps(served, came, answered),
-        gaps(served, answered, ended),
-        first.tokens[0] - first.sent,
-        answered - prompt.sent,
+        gaps(quiet, beside.first, beside.last),
+        gaps(beside.streams, beside.first, beside.last),
+        waited.tokens[0] - waited.sent,
+        beside.waited,
     )
 
 
 async def measure(engine: TorchEngine, options: argparse.Namespace) -> dict[str, float]:
     """All rounds, after one to warm up."""
     _, *rounds = [await round_of(engine, options, 100 * turn) for turn in range(options.rounds + 1)]
-    before = [each for one in rounds for each in one.before]
-    beside = [each for one in rounds for each in one.beside]
-    after = [each for one in rounds for each in one.after]
-    named = {"before": before, "after": after, "quiet": before + after, "beside": beside}
+    named = {
+        "quiet": [each for one in rounds for each in one.without],
+        "beside": [each for one in rounds for each in one.beside],
+    }
     found = {
         f"{name}_p{share}_ms": round(1000 * percentile(values, share / 100), 2)
         for name, values in named.items()
@@ -134,7 +160,6 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=4000)
     parser.add_argument("--step-tokens", type=int, help="in place of the engine's own choice")
-    parser.add_argument("--quiet", type=float, default=3.0, help="seconds until somebody comes")
     options = parser.parse_args()
     config = TorchConfig.model_validate(
         {

@@ -69,6 +69,7 @@ class Keeper:
         self._unread = Outage("stored keys stay as they are known", "stored keys are read again")
         self._unkept = Outage("spending is kept later", "spending is kept again")
         self._spent: dict[str, tuple[float, float]] = {}
+        self._totals: Mapping[str, tuple[float, float]] = {}
         self._turn = asyncio.Lock()
         self._writing: tuple[int, dict[str, tuple[float, float]]] | None = None
         self._tending: list[asyncio.Task[None]] = []
@@ -217,15 +218,17 @@ class Keeper:
                 self._writing = self.store.next_batch(), self._spent
                 self._spent = {}
             if self._writing is not None:
-                await self.store.spend(*self._writing)
-                self._writing = None
-            totals = await self.store.spent()
+                number, amounts = self._writing
+                await self.store.spend(number, amounts)
+                self._writing, self._totals = None, _sum(self._totals, amounts)
+            self._totals = await self.store.spent()
         except StorageError as error:
             self._unkept.failed(str(error))
-            return
-        self._unkept.worked()
+        else:
+            self._unkept.worked()
+        # Counters that have lost what they had are told at least what is known here.
         with suppress(CountersAway):
-            await self._counters.set_used(_sum(totals, self._spent))
+            await self._counters.set_used(_sum(self._totals, self._unwritten()))
 
     def _unwritten(self) -> dict[str, tuple[float, float]]:
         return _sum(self._writing[1] if self._writing else {}, self._spent)

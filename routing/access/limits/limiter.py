@@ -121,16 +121,16 @@ class Limiter:
     ) -> Admission:
         if self.on_outage == "refuse":
             raise counters_away() from None
-        lease = lease or self.counters.later()
-        admission = Admission(self, lease, rules, charges, is_apart=True)
+        taken, own = "", list[Charge]()
         if self.share is not None:
             own = self.share.charges(rules, demand, now)
-            taken = await self.share.take(own)
-            if not taken.lease:
-                raise self._refusal(own, taken.levels, now)
-            admission.own, admission.own_charges = taken.lease, own
+            found = await self.share.take(own)
+            if not found.lease:
+                raise self._refusal(own, found.levels, now)
+            taken = found.lease
         self.apart += 1
-        return admission
+        lease = self.counters.take_apart(charges, lease)
+        return Admission(self, lease, rules, charges, own=taken, own_charges=own)
 
     def owe(self, rules: Rules, demand: Demand) -> Admission:
         """What has been let in before counts, though nothing is reserved for it now."""
@@ -160,12 +160,11 @@ class Admission(Struct):
 
     Attributes:
         limiter: who let it in.
-        lease: names what was taken for it, or is to be counted once somebody can count.
+        lease: names what was taken for it, or will be once somebody can count.
         rules: that it met.
         charges: what it took of each.
         is_settled: whether it has been settled.
-        is_apart: whether the counters have not heard of it.
-        own, own_charges: what it took of this gateway's share then.
+        own, own_charges: what it took of this gateway's share, where the counters were not asked.
     """
 
     limiter: Limiter
@@ -173,7 +172,6 @@ class Admission(Struct):
     rules: Rules
     charges: Sequence[Charge]
     is_settled: bool = False
-    is_apart: bool = False
     own: str = ""
     own_charges: Sequence[Charge] = ()
 
@@ -202,10 +200,10 @@ class Admission(Struct):
         self.is_settled = True
         limiter, charges = self.limiter, self.charges
         used = used_of(charges, tokens, cost)
-        if self.is_apart and limiter.share is not None:
+        if self.own and limiter.share is not None:
             own = self.own_charges
             limiter.share.settle(self.own, own, used_of(own, tokens, cost))
         counted = nothing
         if self.rules.limits_costs:
             counted = partial(limiter.spent, charges, used)
-        return limiter.counters.settle(self.lease, charges, used, counted, is_apart=self.is_apart)
+        return limiter.counters.settle(self.lease, charges, used, counted)

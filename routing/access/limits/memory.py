@@ -36,14 +36,19 @@ class Taken(Struct, frozen=True):
 class CountersAway(Exception):
     """The counters can't be asked at the moment.
 
+    Args:
+        was_asked: whether they may have heard the question.
+
     Attributes:
+        was_asked: as it is given.
         lease: what was asked for and may have been taken all the same, as there was no answer: it
             is to be settled. Empty where nothing was asked.
     """
 
-    def __init__(self, lease: str = "") -> None:
+    def __init__(self, *, was_asked: bool = False) -> None:
         super().__init__()
-        self.lease = lease
+        self.was_asked = was_asked
+        self.lease = ""
 
 
 class Counters(Protocol):
@@ -104,6 +109,18 @@ class Counters(Protocol):
         """
         ...
 
+    def take_apart(self, charges: Sequence[Charge], lease: str = "") -> str:
+        """Let a request in while they can't be asked, of which they hear as soon as they can.
+
+        Args:
+            charges: of the request.
+            lease: that of `CountersAway`, which is settled by that.
+
+        Returns:
+            A lease to be settled like any other.
+        """
+        ...
+
     def later(self) -> str:
         """A lease for what can't be taken now, to be settled like any other."""
         ...
@@ -118,7 +135,8 @@ class Counters(Protocol):
         ...
 
     def known(self, counter: str) -> float:
-        """What is used and reserved of a budget by all, as it was last heard here."""
+        """What is used and reserved by all, as it was last heard here; of what runs at a time it is
+        not known."""
         ...
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
@@ -245,6 +263,10 @@ class MemoryCounters:
         if counted is not nothing:
             counted()
 
+    def take_apart(self, charges: Sequence[Charge], lease: str = "") -> str:
+        """They can always be asked: there is nothing to hear of."""
+        return self.later()
+
     def later(self) -> str:
         """A lease that takes nothing."""
         lease = str(next(self._numbers))
@@ -261,14 +283,22 @@ class MemoryCounters:
         found = self._counters.get(counter)
         return found.used + found.reserved if found is not None else 0.0
 
-    def begin(self, counter: str, used: float, reserved: float, ends: float) -> None:
-        """Let a counter begin with what others have of it; `reserved` may change at any time."""
-        found = self._counter(counter, ends)
+    def raise_to(self, charge: Charge, used: float, reserved: float) -> None:
+        """Let so much be used at least of what is charged, and reserved, by whomever; what others
+        than those who took it here reserve may be less another time."""
+        found, now = self._counter(charge.counter, charge.ends), self._now()
+        if now > found.at:
+            found.drain(now, charge.rule.drains)
         found.used = max(found.used, used)
-        before = found.leases.pop(OTHERS, 0.0)
-        found.reserved += reserved - before
-        if reserved:
-            found.leases[OTHERS] = reserved
+        found.release(OTHERS)
+        if (others := reserved - found.reserved) > 0.0:
+            found.leases[OTHERS] = others
+            found.reserved += others
+
+    def set_level(self, charge: Charge, level: float) -> None:
+        """Let so much be used and reserved of a budget, with what is reserved of it here."""
+        found = self._counter(charge.counter, charge.ends)
+        found.used = max(0.0, level - found.reserved)
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
         """Set what is used of budgets."""

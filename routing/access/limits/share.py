@@ -15,11 +15,14 @@ _AT_LEAST_ONE = (Resource.requests, Resource.concurrent)
 class LocalShare:
     """Each limit divided by the gateways that were seen last.
 
-    Of a limit a minute and of one at a time the share is its n-th part: of requests at least one,
-    and what runs here already counts. Of a budget it is the n-th part of what was left when it was
-    last heard here how much all had used and reserved: so all shares together are what was left.
+    Of a limit a minute and of one at a time the share is its n-th part, of requests at least one.
+    Of a limit a minute the n-th part of what all had used and reserved counts, as it was last heard
+    here; of one at a time what runs here. Of a budget it is the n-th part of what was left then: so
+    all shares together are what was left.
 
-    A share is for one outage, and the next one begins with a new one.
+    A share of a budget is for one outage: before the next one begins all have told what they spent,
+    and have heard what is left. Nobody hears of every limit a minute in between, so what was let in
+    by an earlier outage counts until it has drained.
 
     Args:
         counters: those that can't be asked at the moment.
@@ -43,7 +46,7 @@ class LocalShare:
         if self._outage != self._counters.outages:
             self._outage = self._counters.outages
             self._n = max(1, self._gateways())
-            self._own, self._begun = MemoryCounters(wall=self._wall), set()
+            self._begun = set()
         charges = Rules(self._share_of(each) for each in rules).charges(demand, now)
         for each in charges:
             self._begin(each)
@@ -54,7 +57,7 @@ class LocalShare:
         return await self._own.take(charges)
 
     def settle(self, lease: str, charges: Sequence[Charge], used: Sequence[float]) -> None:
-        """A request has ended that was let in here; nothing, if that was in another outage."""
+        """A request has ended that was let in here, in this outage or in an earlier one."""
         self._own.settle(lease, charges, used)
 
     def _share_of(self, rule: Rule) -> Rule:
@@ -71,8 +74,12 @@ class LocalShare:
     def _begin(self, charge: Charge) -> None:
         rule, counter = charge.rule, charge.counter
         if rule.resource is Resource.concurrent:
-            self._own.begin(counter, 0.0, self._counters.held(counter), charge.ends)
-        elif rule.resource is Resource.budget and counter not in self._begun:
+            self._own.raise_to(charge, 0.0, self._counters.held(counter))
+        elif counter not in self._begun:
             self._begun.add(counter)
-            left = max(0.0, rule.limit - self._counters.known(counter))
-            self._own.begin(counter, rule.limit - left / self._n, 0.0, charge.ends)
+            known = self._counters.known(counter)
+            if rule.resource is Resource.budget:
+                left = max(0.0, rule.limit - known)
+                self._own.set_level(charge, rule.limit - left / self._n)
+            else:
+                self._own.raise_to(charge, known / self._n, 0.0)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from llama_compat.going_on import going_on
+from routing.access.limits.heard import Heard
 from routing.access.limits.memory import CountersAway, Taken, nothing
 from routing.access.limits.rules import Charge, Resource
+from routing.access.limits.settlements import Settlement, Unsettled
 from routing.storage.outage import Outage
 from routing.waiting import first_of
 
@@ -46,47 +44,14 @@ TELL_SECONDS = 2.0
 MAX_QUESTIONS = 32
 """So many are asked at a time; who has more waits, but not for a store that is away."""
 
-MAX_UNSETTLED = 10_000
-"""So many ends of requests are kept for when it is back."""
+PLACE_SECONDS = 1.0
+"""So long a request waits to be one of them; a store that lets it wait longer is away."""
 
 SEEDED_TOGETHER = 500
 
 _BUDGET, _CONCURRENT = Resource.budget, Resource.concurrent
 
 ScriptAnswer = TypeVar("ScriptAnswer")
-
-
-class _Settlement(Struct, eq=False):
-    """The end of a request.
-
-    What budgets have come to is counted in the store and kept in the storage, from which the store
-    is told what it does not know. So that nothing is counted twice, it is decided once where it
-    goes first: what has been sent to the store is in the storage only after there was an answer,
-    and what could not be sent is sent later without it.
-
-    Attributes:
-        lease, charges, used, is_apart: as `Counters.settle` has them.
-        counted: to be called once what is used is counted here, or not to be.
-    """
-
-    lease: str
-    charges: Sequence[Charge]
-    used: Sequence[float]
-    counted: Callable[[], None]
-    is_apart: bool
-
-    def is_counted(self) -> None:
-        """Say so, once."""
-        counted, self.counted = self.counted, nothing
-        counted()
-
-    def leave_out_budgets(self) -> None:
-        """Have what budgets have come to counted elsewhere."""
-        self.used = [
-            0.0 if charge.rule.resource is Resource.budget else amount
-            for charge, amount in zip(self.charges, self.used, strict=True)
-        ]
-        self.is_counted()
 
 
 class SharedCounters(ABC):
@@ -98,7 +63,7 @@ class SharedCounters(ABC):
 
     While the store is away nobody asks it but one task, which has it and this process agree again
     when it is back, and only then are others let through: what ended meanwhile is settled, what
-    still runs is there, and what budgets have come to by what has been kept.
+    still runs is there, whoever let it in, and what budgets have come to by what has been kept.
 
     Args:
         address: of the store; it may hold a password.
@@ -137,18 +102,18 @@ class SharedCounters(ABC):
         self._places = asyncio.Semaphore(self.most_questions)
         self._process = ""
         self._next = 0
+        self._answered_at = float("-inf")
         self.outages = 0
         self._tell: Callable[[], Awaitable[None]] | None = None
         self._held: dict[str, int] = {}
-        self._known: dict[str, tuple[float, float]] = {}
+        self._heard = Heard()
         self._taking: dict[str, Sequence[Charge]] = {}
         self._live: dict[str, Sequence[Charge]] = {}
+        self._has_new_ones = False
         self._recent: dict[str, Charge] = {}
         self._older: dict[str, Charge] = {}
         self._forgot_at = 0.0
-        self._budgets: Mapping[str, tuple[float, float]] = {}
-        self._unsettled: deque[_Settlement] = deque()
-        self._dropped = 0
+        self._unsettled = Unsettled()
         self._settling: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
 
@@ -207,8 +172,7 @@ class SharedCounters(ABC):
                 await self._settle_what_is_left()
         self._is_away = True
         await self._disconnect()
-        for each in self._unsettled:
-            each.is_counted()
+        self._unsettled.are_counted()
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """Take all of `charges`, if there is room for each.
@@ -219,20 +183,18 @@ class SharedCounters(ABC):
         """
         if self._is_away:
             raise CountersAway
-        lease = f"{self._process}{self._next}"
-        self._next += 1
+        lease = self.later()
         arguments: list[Any] = [lease, self._lease_seconds]
         for each in charges:
             rule = each.rule
             arguments += [rule.limit, rule.drains, each.reserve, each.use, each.ends]
-            if each.reserve:
-                self._recent[each.counter] = each
+        self._remember(charges)
         self._taking[lease] = charges
         try:
             taken, epoch, *amounts = await self._run("take", _keys(charges, lease), arguments)
         except CountersAway as away:
             # It may have been taken all the same.
-            away.lease = lease
+            away.lease = lease if away.was_asked else ""
             raise
         except asyncio.CancelledError:
             self.settle(lease, charges, [0.0] * len(charges))
@@ -245,9 +207,28 @@ class SharedCounters(ABC):
         self._note(epoch)
         levels = list(zip(map(float, amounts[::2]), map(float, amounts[1::2]), strict=True))
         for each, (used, reserved) in zip(charges, levels, strict=True):
-            if each.rule.resource is _BUDGET:
-                self._known[each.counter] = used + reserved, each.ends
+            self._heard.of(each, used + reserved)
         return Taken(lease if taken else "", levels)
+
+    def take_apart(self, charges: Sequence[Charge], lease: str = "") -> str:
+        """Let a request in without asking. What it uses at once is told as soon as the store can
+        be, and what it reserves is there from then on.
+
+        Args:
+            charges: of the request.
+            lease: under which it was asked for, without an answer.
+
+        Returns:
+            A lease to be settled like any other.
+        """
+        if lease or any(each.use for each in charges):
+            self.settle(lease or self.later(), charges, [0.0] * len(charges), is_apart=True)
+        own = self.later()
+        self._live[own] = charges
+        self._remember(charges)
+        self._hold(charges, 1)
+        self._has_new_ones = True
+        return own
 
     def later(self) -> str:
         """A lease for what can't be taken now."""
@@ -260,11 +241,14 @@ class SharedCounters(ABC):
         return self._held.get(counter, 0)
 
     def known(self, counter: str) -> float:
-        """What was used and reserved of a budget when it was last heard here: in answers, or from
-        what has been kept."""
-        kept, _ = self._budgets.get(counter, (0.0, 0.0))
-        heard, _ = self._known.get(counter, (0.0, 0.0))
-        return max(kept, heard)
+        """What was used and reserved when it was last heard here, less what has drained since: in
+        answers, or from what has been kept."""
+        return self._heard.level(counter)
+
+    def _remember(self, charges: Sequence[Charge]) -> None:
+        for each in charges:
+            if each.reserve:
+                self._recent[each.counter] = each
 
     def _hold(self, charges: Sequence[Charge], more: int) -> None:
         for each in charges:
@@ -287,7 +271,7 @@ class SharedCounters(ABC):
         """Free what a lease reserved, and count what was used; a second time changes nothing."""
         if (held := self._live.pop(lease, None)) is not None:
             self._hold(held, -1)
-        settlement = _Settlement(lease, charges, used, counted, is_apart)
+        settlement = Settlement(lease, charges, used, counted, is_apart)
         settling = asyncio.create_task(self._settle_or_keep(settlement))
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
@@ -295,42 +279,39 @@ class SharedCounters(ABC):
 
     async def set_used(self, budgets: Mapping[str, tuple[float, float]]) -> None:
         """At least so much is used of budgets."""
-        self._budgets = budgets
+        self._heard.kept = budgets
         if self._is_away:
             raise CountersAway
-        await self._seed()
+        await self._seed(budgets)
 
-    async def _settle_or_keep(self, settlement: _Settlement) -> None:
+    async def _settle_or_keep(self, settlement: Settlement) -> None:
         if self._is_away:
-            settlement.leave_out_budgets()
-            self._keep(settlement)
+            self._unsettled.keep(settlement)
             return
         try:
             await self._settle(settlement)
         except CountersAway:
-            self._keep(settlement)
+            self._unsettled.keep(settlement)
         except Exception as error:
             self._give_up(settlement, error)
 
-    def _give_up(self, settlement: _Settlement, error: BaseException) -> None:
+    def _give_up(self, settlement: Settlement, error: BaseException) -> None:
         """Settle no more what no store takes: what it reserved is free when this process and the
         store agree again, and what budgets have come to is in the storage."""
         log.error("an end of a request is not counted in %s", self.store, exc_info=error)
         settlement.is_counted()
 
-    def _keep(self, settlement: _Settlement) -> None:
-        if len(self._unsettled) == MAX_UNSETTLED:
-            self._unsettled.popleft().is_counted()
-            self._dropped += 1
-        self._unsettled.append(settlement)
-
-    async def _settle(self, settlement: _Settlement) -> None:
+    async def _settle(self, settlement: Settlement) -> None:
         lease, charges = settlement.lease, settlement.charges
         arguments: list[Any] = [lease, self._lease_seconds]
         for charge, amount in zip(charges, settlement.used, strict=True):
             arguments += [charge.rule.drains, charge.ends, amount]
         arguments += [charge.use if settlement.is_apart else 0.0 for charge in charges]
-        await self._run("settle", _keys(charges, lease), arguments)
+        try:
+            await self._run("settle", _keys(charges, lease), arguments)
+        except CountersAway as away:
+            settlement.is_sent |= away.was_asked
+            raise
         settlement.is_counted()
 
     # The one who sees to it that the store and this process agree ---------------------------------
@@ -344,6 +325,7 @@ class SharedCounters(ABC):
                     await self._come_to_agree()
                     break
                 except CountersAway:
+                    self._unsettled.write_old_ones()
                     await first_of(self._stopping, PROBE_SECONDS)
             self._forget_counters()
 
@@ -353,10 +335,7 @@ class SharedCounters(ABC):
         if now - self._forgot_at >= self._lease_seconds:
             self._forgot_at = now
             self._recent, self._older = {}, self._recent
-            wall = time.time()
-            over = [name for name, (_, ends) in self._known.items() if ends and ends < wall]
-            for name in over:
-                del self._known[name]
+            self._heard.forget_old()
 
     async def _come_to_agree(self) -> None:
         """Tell the store what it may have missed, and count there from then on.
@@ -366,21 +345,38 @@ class SharedCounters(ABC):
         """
         # Whoever can only be read, as a replica that has not taken over yet, is away too.
         self._epoch = await self._run("sync", _keys(()), [self._process, 0, 0, 0, self._next])
-        if self._is_away and self._tell is not None and self._budgets:
+        was_away = self._is_away
+        if was_away and self._tell is not None and self._heard.kept:
             # What budgets have come to meanwhile is in the storage, or on its way there.
             with suppress(TimeoutError):
                 async with asyncio.timeout(TELL_SECONDS):
                     await self._tell()
-        await self._seed()
+        await self._seed(self._heard.kept)
         await self._settle_what_is_left()
         await self._sync()
-        # What has ended since then; after the last of it nothing is kept any more.
+        if was_away:
+            # So that the next outage begins with what there is of them now.
+            await self._seed({**self._charged_budgets(), **self._heard.kept})
+        # What was let in or has ended since then; after the last of it nothing is kept any more.
+        if self._has_new_ones:
+            await self._sync()
         await self._settle_what_is_left()
         self._is_away = False
         self._outage.worked()
+        if self._has_new_ones:
+            self._agree.set()
+
+    def _charged_budgets(self) -> dict[str, tuple[float, float]]:
+        """Of what nothing may have been kept yet."""
+        return {
+            counter: (0.0, charge.ends)
+            for counter, charge in {**self._older, **self._recent}.items()
+            if charge.rule.resource is _BUDGET
+        }
 
     async def _sync(self) -> None:
         """Have all that this process reserves be reserved, and nothing else of it."""
+        self._has_new_ones = False
         known = {**self._older, **self._recent}
         says: dict[str, list[tuple[str, float | str]]] = {counter: [] for counter in known}
         for leases, is_live in ((self._live, True), (self._taking, False)):
@@ -400,22 +396,21 @@ class SharedCounters(ABC):
                 arguments += each
             await self._run("sync", keys, arguments)
 
-    async def _seed(self) -> None:
-        budgets = list(self._budgets.items())
-        for begin in range(0, len(budgets), SEEDED_TOGETHER):
-            some = budgets[begin : begin + SEEDED_TOGETHER]
+    async def _seed(self, budgets: Mapping[str, tuple[float, float]]) -> None:
+        """Say that at least so much is used of budgets, and hear how much is."""
+        every = list(budgets.items())
+        for begin in range(0, len(every), SEEDED_TOGETHER):
+            some = every[begin : begin + SEEDED_TOGETHER]
             arguments = [self._lease_seconds]
             for _, (used, ends) in some:
                 arguments += [used, ends]
             heard = await self._run("seed", [PREFIX + counter for counter, _ in some], arguments)
             for (counter, (_, ends)), amount in zip(some, heard, strict=True):
-                self._known[counter] = float(amount), ends
+                self._heard.of_budget(counter, float(amount), ends)
 
     async def _settle_what_is_left(self) -> None:
         while self._unsettled:
-            some = [
-                self._unsettled.popleft() for _ in range(min(MAX_QUESTIONS, len(self._unsettled)))
-            ]
+            some = self._unsettled.next(MAX_QUESTIONS)
             done = await asyncio.gather(*map(self._settle, some), return_exceptions=True)
             ended = list(zip(some, done, strict=True))
             for each, error in ended:
@@ -423,45 +418,57 @@ class SharedCounters(ABC):
                     self._give_up(each, error)
             later = [each for each, error in ended if isinstance(error, CountersAway)]
             if later:
-                self._unsettled.extendleft(reversed(later))
+                self._unsettled.again(later)
                 raise CountersAway
-        if self._dropped:
-            log.error("%s ends of requests were never counted in %s", self._dropped, self.store)
-            self._dropped = 0
+        self._unsettled.tell_dropped(self.store)
 
     # Questions ------------------------------------------------------------------------------------
 
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         question = partial(self._execute, script, keys, arguments)
-        # A request waits for this one alone: the time for an answer is then all that there is, with
-        # the wait for a place among those that ask.
+        # A request waits for this one alone.
         return await self._ask(question, self._answer_seconds if script == "take" else None)
 
     async def _ask(
         self, question: Callable[[], Awaitable[ScriptAnswer]], patience: float | None
     ) -> ScriptAnswer:
-        troubles = self._troubles()
         clock = asyncio.get_running_loop().time
-        was_away = self._is_away
-        for is_last in (False, True):
-            began, asked = clock(), 0.0
-            try:
-                async with asyncio.timeout(patience), self._places:
-                    # It may have turned out meanwhile.
-                    if self._is_away and not was_away:
-                        raise CountersAway
-                    asked = clock()
-                    return await question()
-            except troubles as error:
-                # Who was busy for longer than that has not looked whether there is an answer.
-                was_busy = clock() - (asked or began) > 1.2 * self._answer_seconds
-                no_answer = self._is_no_answer(error)
-                if is_last or not (no_answer and was_busy):
-                    # Who got no place knows nothing of the store but that others wait for it too.
-                    if asked:
+        was_away, troubles = self._is_away, self._troubles()
+        async with self._place(patience):
+            for is_last in (False, True):
+                # It may have turned out meanwhile.
+                if self._is_away and not was_away:
+                    raise CountersAway(was_asked=is_last)
+                asked = clock()
+                try:
+                    async with asyncio.timeout(patience):
+                        answer = await question()
+                except troubles as error:
+                    # Who was busy for longer than that has not looked whether there is an answer;
+                    # and one that answers others is slow.
+                    was_busy = clock() - asked > 1.2 * self._answer_seconds
+                    is_there = self._answered_at > asked
+                    if is_last or not (self._is_no_answer(error) and (was_busy or is_there)):
                         self._lose(error)
-                    raise CountersAway from None
+                        raise CountersAway(was_asked=True) from None
+                else:
+                    self._answered_at = clock()
+                    return answer
         raise AssertionError
+
+    @asynccontextmanager
+    async def _place(self, patience: float | None) -> AsyncIterator[None]:
+        """One of those that are asked at a time."""
+        try:
+            async with asyncio.timeout(None if patience is None else PLACE_SECONDS):
+                await self._places.acquire()
+        except TimeoutError as error:
+            self._lose(error)
+            raise CountersAway from None
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def _lose(self, error: Exception) -> None:
         self.outages += not self._is_away

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -355,6 +356,34 @@ async def test_what_could_not_be_written_is_written_later(
     after = MemoryCounters()
     async with keeping(address, after):
         assert await used(after) == pytest.approx(0.75)
+
+
+async def test_counters_hear_of_what_could_not_be_written_and_of_what_could(address: str) -> None:
+    """As if they had lost what they had while the storage was away."""
+    counters = MemoryCounters()
+    async with keeping(address, counters, 1000.0) as keeper:
+        keeper.spent(CHARGE, 0.5)
+        await keeper._write_spent()
+        assert await used(counters) == 0.5
+        read = keeper.store.spent
+        keeper.store.spent = unreadable  # type: ignore[method-assign]
+        keeper.spent(CHARGE, 0.25)
+        for _ in range(2):
+            await keeper._write_spent()
+            assert await used(counters) == 0.75
+        await change(address, "ALTER TABLE spending RENAME TO elsewhere")
+        keeper.spent(CHARGE, 0.125)
+        for _ in range(2):
+            await keeper._write_spent()
+            assert await used(counters) == 0.875
+        keeper.store.spent = read  # type: ignore[method-assign]
+        await change(address, "ALTER TABLE elsewhere RENAME TO spending")
+        await keeper._write_spent()
+        assert await used(counters) == 0.875
+
+
+async def unreadable() -> Any:
+    raise StorageError("away")
 
 
 async def test_spending_is_kept_once_though_nobody_heard_that_it_was(

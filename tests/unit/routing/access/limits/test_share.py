@@ -34,6 +34,9 @@ COUNTER = "key:b:budget:ever"
 HOLDER = "tests.unit.routing.access.limits.holder"
 
 LEASE_SECONDS = 60.0
+SHARE_OF_WHO_IS_BEHIND = 12
+"""What both may let in that have not heard of the last six requests that the other took."""
+
 HELD_SECONDS = LEASE_SECONDS / 2
 """How long the lease of one that is killed lasts: however late a busy machine lets it renew that,
 it has it while it lives."""
@@ -137,13 +140,130 @@ async def test_all_shares_of_a_budget_are_what_was_left_of_it(server: RedisServe
         assert spent == [3, 3]
 
 
-async def test_the_next_outage_begins_with_a_new_share(server: RedisServer) -> None:
+async def lose_for_a_moment(limiter: Limiter) -> None:
+    """Have it find that Redis is away, which comes back at once."""
+    counters: Any = limiter.counters
+    counters._lose(ConnectionError("cut"))
+    await until_back(counters)
+
+
+async def test_what_an_earlier_outage_let_in_counts_until_it_has_drained(
+    server: RedisServer,
+) -> None:
     async with gateway(server.url) as one:
-        for _ in range(2):
-            await lose(server, one)
-            assert len(await admitted(one, REQUESTS)) == 5
+        share: Any = one.share
+        seconds = 0.0
+        share._own._clock = lambda: seconds
+        await lose(server, one)
+        assert len(await admitted(one, REQUESTS)) == 5
+        for minute in (0.0, 0.4, 1.0):
             server.start()
             await until_back(one.counters)
+            share._own._seen, seconds = 0.0, 60 * minute
+            await lose(server, one)
+            assert len(await admitted(one, REQUESTS)) == int(5 * minute)
+
+
+async def test_of_a_limit_a_minute_what_was_heard_counts(server: RedisServer) -> None:
+    """Each of two gateways has half of what was left."""
+    async with gateway(server.url) as one, gateway(server.url) as other:
+        for each in (one, other):
+            assert len(await admitted(each, REQUESTS, 3)) == 3
+        await lose(server, one, other)
+        # The first has heard of three, and of what drained meanwhile; the second of all six.
+        assert len(await admitted(one, REQUESTS)) == 3
+        assert len(await admitted(other, REQUESTS)) == 2
+
+
+async def test_each_outage_has_a_share_of_what_is_left_of_a_budget(server: RedisServer) -> None:
+    async with gateway(server.url) as one:
+        counters: Any = one.counters
+        left, expected = 1.0, []
+        for _ in range(4):
+            counters._lose(ConnectionError("cut"))
+            meanwhile = await admitted(one, BUDGET, cost=0.0625)
+            # Half of them run on, and are known as well as those that have ended.
+            for each in meanwhile[::2]:
+                each.settle(0, 0.0625)
+            expected.append(int(left / 2 / 0.0625))
+            assert len(meanwhile) == expected[-1]
+            left -= 0.0625 * len(meanwhile)
+            await until_back(counters)
+            assert counters.known(COUNTER) == pytest.approx(1.0 - left)
+        assert expected == [8, 4, 2, 1]
+
+
+async def test_who_was_let_in_meanwhile_has_a_place_when_it_is_back(server: RedisServer) -> None:
+    rules = Rules([CONCURRENT, REQUESTS])
+    async with gateway(server.url) as one, gateway(server.url) as other:
+        counters: Any = one.counters
+        counters._lose(ConnectionError("cut"))
+        meanwhile = [await one.admit(rules, Demand()) for _ in range(2)]
+        await until_back(counters)
+        assert one.apart == 2
+        # They run still: two of four places are theirs, and two of ten requests have been used.
+        assert len(await admitted(other, CONCURRENT)) == 2
+        used_by_all = float(await counters._client.hget(f"{PREFIX}{REQUESTS.counter}", "used"))
+        assert 1.0 < used_by_all <= 2.0
+        for each in meanwhile:
+            settling = each.settle(0, 0)
+            assert settling is not None
+            await settling
+        assert len(await admitted(other, CONCURRENT)) == 2
+        assert counters.held(CONCURRENT.counter) == 0
+
+
+async def test_one_that_comes_while_they_agree_is_told_of_as_well(server: RedisServer) -> None:
+    async with gateway(server.url) as one, gateway(server.url) as other:
+        counters: Any = one.counters
+        sync = counters._sync
+
+        async def let_in() -> None:
+            await sync()
+            if one.apart < 2:
+                await admitted(one, CONCURRENT, 1)
+
+        counters._sync = let_in
+        counters._lose(ConnectionError("cut"))
+        for _ in range(500):
+            if one.apart == 2 and not counters.is_away:
+                break
+            await asyncio.sleep(0.01)
+        await until_back(counters)
+        assert len(await admitted(other, CONCURRENT)) == 2
+
+
+@pytest.mark.parametrize("rule", [REQUESTS, replace(BUDGET, limit=100.0)])
+async def test_a_redis_that_is_away_again_and_again_lets_in_no_more(
+    server: RedisServer, rule: Rule
+) -> None:
+    dice, let_in = random.Random(3), 0
+    clock = asyncio.get_running_loop().time
+    rule, began = replace(rule, limit=100.0), clock()
+
+    async def ask(limiter: Limiter) -> None:
+        nonlocal let_in
+        with suppress(APIError):
+            admission = await limiter.admit(Rules([rule]), Demand(cost=1.0))
+            let_in += 1
+            await asyncio.sleep(dice.random() / 20)
+            admission.settle(0, 1.0)
+
+    async with AsyncExitStack() as stack:
+        both = [await stack.enter_async_context(gateway(server.url)) for _ in range(2)]
+        asking: set[asyncio.Task[None]] = set()
+        for turn in range(40):
+            # Both are away together: one alone may spend its share beside what the other takes.
+            await asyncio.gather(*map(lose_for_a_moment, both)) if turn % 4 else None
+            for each in both:
+                asking |= {asyncio.create_task(ask(each)) for _ in range(2)}
+                counters: Any = each.counters
+                counters._lose(ConnectionError("cut"))
+                asking |= {asyncio.create_task(ask(each)) for _ in range(4)}
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*asking)
+    drained = (clock() - began) * rule.drains
+    assert 60 < let_in <= 100 + drained + SHARE_OF_WHO_IS_BEHIND
 
 
 async def test_what_was_let_in_meanwhile_is_booked_once(server: RedisServer) -> None:
@@ -188,12 +308,12 @@ async def test_a_slow_redis_is_away_and_waited_for_no_longer_than_said(
         asked = [one.admit(Rules([TOKENS]), Demand(1, is_guess=False)) for _ in range(200)]
         async with asyncio.timeout(15):
             admissions = await asyncio.gather(*asked)
-        assert all(each.is_apart for each in admissions)
+        assert all(each.own for each in admissions)
         assert one.counters.is_away
         way.delay = 0.0
         way.lead_to(server)
         await until_back(one.counters)
-        assert not (await admitted(one, CONCURRENT, 1))[0].is_apart
+        assert not (await admitted(one, CONCURRENT, 1))[0].own
 
 
 async def test_a_replica_takes_over(tmp_path: Path, free_port: int) -> None:
@@ -220,7 +340,7 @@ async def test_a_replica_takes_over(tmp_path: Path, free_port: int) -> None:
             # At first it can only be read, and is as good as away.
             way.lead_to(second)
             apart = await one.admit(Rules([BUDGET]), Demand(cost=0.1))
-            assert apart.is_apart
+            assert apart.own
             assert one.counters.is_away
             apart.settle(0, 0.0)
             from redis.asyncio import Redis

@@ -14,6 +14,7 @@ import pytest
 from llama_compat.distribution import OnOutage
 from llama_compat.errors import APIError
 from routing.access.keys.keeper import Keeper
+from routing.access.limits import shared
 from routing.access.limits.limiter import Limiter
 from routing.access.limits.memory import CountersAway
 from routing.access.limits.redis import RedisCounters
@@ -283,6 +284,101 @@ async def test_what_is_spent_while_redis_is_away_counts_once(
         assert await used(counters) == pytest.approx(1.0)
         with pytest.raises(APIError, match="budget"):
             await limiter.admit(Rules([BUDGET]), demand)
+
+
+async def test_a_redis_that_was_away_for_a_moment_is_told_what_was_spent(
+    server: RedisServer,
+) -> None:
+    """By this process itself, once, and nobody has to write it to a storage before."""
+    spent: list[float] = []
+    async with counting(server, BUSY_SECONDS) as counters:
+        limiter = Limiter(counters, on_spent=lambda _, amount: spent.append(amount))
+        before = await limiter.admit(Rules([BUDGET]), Demand(cost=0.25))
+        counters._lose(ConnectionError("cut"))
+        apart = await limiter.admit(Rules([BUDGET]), Demand(cost=0.25))
+        for each in (before, apart):
+            each.settle(0, 0.25)
+        assert spent == []
+        await until_back(counters)
+        assert await used(counters) == 0.5
+        assert spent == [0.25, 0.25]
+
+
+async def test_what_was_spent_while_it_is_away_for_long_is_written(server: RedisServer) -> None:
+    """And Redis is not told of it a second time by who wrote it."""
+    spent: list[float] = []
+    async with counting(server) as counters:
+        limiter = Limiter(counters, on_spent=lambda _, amount: spent.append(amount))
+        unheard = await limiter.admit(Rules([BUDGET]), Demand(cost=0.25))
+        server.kill()
+        unheard.settle(0, 0.125)  # Redis may have counted it: it has to say so first
+        await until(lambda: counters.is_away)
+        (await limiter.admit(Rules([BUDGET]), Demand(cost=0.25))).settle(0, 0.25)
+        await until(lambda: spent)
+        assert spent == [0.25]
+        server.start()
+        await until_back(counters)
+        assert await used(counters) == 0.125
+        assert spent == [0.25, 0.125]
+
+
+async def test_a_request_waits_for_a_place_among_those_who_ask_while_answers_come(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "PLACE_SECONDS", BUSY_SECONDS)
+    async with counting(server, answer_seconds=1.0) as counters:
+        counters._places = asyncio.Semaphore(4)
+        rule = Rule("key:r", Resource.requests, 1e6, "key 'r'")
+        execute, asked = counters._execute, 0
+
+        async def slowly(script: str, keys: Any, arguments: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0.1)
+            return await execute(script, keys, arguments)
+
+        counters._execute = slowly
+        charge = Charge(rule, rule.counter, use=1.0)
+        # All of them take longer than one may take, each of them does not.
+        assert all(await asyncio.gather(*(take(counters, charge) for _ in range(60))))
+        assert (counters.outages, asked) == (0, 60)
+
+
+async def test_one_that_answers_others_is_asked_again(server: RedisServer) -> None:
+    async with counting(server) as counters:
+        execute, slow = counters._execute, [0.15, 1000.0]
+
+        async def mostly(script: str, keys: Any, arguments: Any) -> Any:
+            await asyncio.sleep(slow.pop() if slow else 0.0)
+            return await execute(script, keys, arguments)
+
+        counters._execute = mostly
+        assert all(await asyncio.gather(take(counters), take(counters)))
+        assert counters.outages == 0
+        # One that says nothing at all is not.
+        slow[:] = [1000.0]
+        with pytest.raises(CountersAway):
+            await take(counters)
+        assert counters.outages == 1
+
+
+async def test_who_gets_no_place_in_time_finds_it_away(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "PLACE_SECONDS", 0.05)
+    async with counting(server, BUSY_SECONDS) as counters:
+        for _ in range(MAX_QUESTIONS):
+            await counters._places.acquire()
+        try:
+            with pytest.raises(CountersAway) as away:
+                await take(counters)
+        finally:
+            for _ in range(MAX_QUESTIONS):
+                counters._places.release()
+        assert not away.value.was_asked
+        assert counters.outages == 1
+        await until_back(counters)
+        assert await take(counters)
 
 
 async def test_what_a_redis_never_heard_of_is_kept_at_the_end(
