@@ -14,7 +14,11 @@ from collections import deque
 from collections.abc import Callable
 
 FIRST_TOKENS = 8
-"""Of a piece, as long as nothing is known."""
+"""Of a piece, as long as nothing is known; a small one has no more."""
+
+SMALL_SHARE = 0.25
+"""Of the others, what a small piece has: near the end of a prompt even `FIRST_TOKENS` may take
+longer than a piece may."""
 
 LEAST_TOKENS = 2
 """So many there are at least: the prompt comes in, however slow it is."""
@@ -66,6 +70,7 @@ class PromptPieces:
         self._tokens = 0
         self._in_a_row = 0
         self._small_next = False
+        self._is_small = False
 
     def tokens(self, replies: int) -> int:
         """What the next step may have, which is nothing now and then, and little after that, so
@@ -84,10 +89,14 @@ class PromptPieces:
         if usual is not None and not self._small_next:
             fits = self._pieces.tokens(MARGIN * (self._slowdown - 1), usual)
         self._small_next = False
+        self._is_small = fits is None
         if fits is None:
-            return min(self._most, FIRST_TOKENS)
-        tokens = int(min(fits, MOST_GROWTH * self._largest, self._most))
-        return min(self._most, max(LEAST_TOKENS, tokens - tokens % MULTIPLE))
+            return self._rounded(min(FIRST_TOKENS, SMALL_SHARE * self._pieces.usual_tokens))
+        return self._rounded(min(fits, MOST_GROWTH * self._largest))
+
+    def _rounded(self, tokens: float) -> int:
+        whole = int(min(tokens, self._most))
+        return min(self._most, max(LEAST_TOKENS, whole - whole % MULTIPLE))
 
     def begins(self, replies: int, tokens: int) -> None:
         """The next step computes so many tokens of replies and of long prompts, and nothing else.
@@ -108,7 +117,7 @@ class PromptPieces:
         usual = self._usual_seconds(replies)
         if usual is not None:
             more = max(seconds - usual, 0.0)
-            self._pieces.learn(self._tokens, more)
+            self._pieces.learn(self._tokens, more, is_small=self._is_small)
             self._largest = max(self._largest, self._tokens)
 
     def _usual_seconds(self, replies: int) -> float | None:
@@ -121,39 +130,46 @@ class PromptPieces:
 class _Pieces:
     """What steps with a piece of a prompt take longer than others: something for each token, and
     something at least. On a GPU that is much, as such a step is launched kernel by kernel where
-    others are one graph. Small pieces and large ones together tell the two."""
+    others are one graph; on a CPU it is what reading the prompt's keys and values takes. Small
+    pieces and others together tell the two."""
 
     def __init__(self) -> None:
         self._small: deque[tuple[float, int]] = deque(maxlen=SMALL_PIECES)
-        self._large: tuple[float, float] | None = None
+        self._others: tuple[float, float] | None = None
 
-    def learn(self, tokens: int, seconds: float) -> None:
+    @property
+    def usual_tokens(self) -> float:
+        """Of those that are no small ones; infinite where there was none."""
+        return float("inf") if self._others is None else self._others[0]
+
+    def learn(self, tokens: int, seconds: float, *, is_small: bool) -> None:
         """A piece of so many tokens took so long."""
-        if tokens <= FIRST_TOKENS:
+        if is_small:
             self._small.append((seconds, tokens))
-        elif self._large is None:
-            self._large = float(tokens), seconds
+        elif self._others is None:
+            self._others = float(tokens), seconds
         else:
-            more_tokens, more_seconds = self._large
-            self._large = _recent(more_tokens, tokens), _recent(more_seconds, seconds)
+            other_tokens, other_seconds = self._others
+            self._others = _recent(other_tokens, tokens), _recent(other_seconds, seconds)
 
     def tokens(self, share: float, usual: float) -> float | None:
-        """How many take `share` of `usual` seconds, and of what any piece takes; None where nothing
-        is known."""
+        """How many take, with what any piece takes, `share` of `usual` seconds; or `share` of what
+        any piece takes at least, if that is more. None where nothing is known."""
         if len(self._small) < LEAST_SMALL_PIECES:
             return None
         # Of few the soonest: what held up the others was something else.
         seconds, tokens = min(self._small)
-        if self._large is None:
+        if self._others is None:
             fits = share * usual * tokens / max(seconds, 1e-9)
             # One that is larger tells whether it is the tokens that take so long.
             return max(fits, 2 * FIRST_TOKENS)
-        more_tokens, more_seconds = self._large
-        of_token = (more_seconds - seconds) / (more_tokens - tokens)
-        at_least = seconds - of_token * tokens
-        if at_least <= 0:
-            of_token, at_least = more_seconds / more_tokens, 0.0
-        return share * (usual + at_least) / max(of_token, 1e-9)
+        other_tokens, other_seconds = self._others
+        of_token, at_least = other_seconds / other_tokens, 0.0
+        if other_tokens >= tokens + MULTIPLE:
+            sloped = (other_seconds - seconds) / (other_tokens - tokens)
+            if seconds > sloped * tokens:
+                of_token, at_least = sloped, seconds - sloped * tokens
+        return max(share * usual - at_least, share * at_least) / max(of_token, 1e-9)
 
 
 def _recent(before: float | None, now: float) -> float:
