@@ -141,12 +141,19 @@ class NgramGuesser:
 
 
 class Guesses:
-    """What one sequence may go on with."""
+    """What one sequence may go on with: what followed where its last tokens stand earlier in it.
+
+    Where another token came than the one that stands there, as in an edit, it may have taken that
+    one's place, and what stands behind it may come next.
+    """
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}
         self._known = 0
         self._account = Account()
+        self._place = 0
+        self._behind: int | None = None
+        self._is_behind = False
 
     def next(self, token_ids: Sequence[int], most: int, sequences: int) -> tuple[int, ...]:
         """What may come after `token_ids`, `most` tokens at most; nothing where it would not pay.
@@ -156,18 +163,28 @@ class Guesses:
             most: how many there is room for.
             sequences: how many the step computes.
         """
+        behind, self._behind = self._behind, None
         self._account.earn()
         width = self._account.width(most, cost_of_one(sequences))
         if not width or len(token_ids) <= GRAM:
             return ()
         self._learn(token_ids)
         at = self._after.get(tuple(token_ids[-GRAM:]))
-        return () if at is None else tuple(token_ids[at : at + width])
+        self._is_behind = at is None
+        if at is None:
+            at = behind
+        if at is None:
+            return ()
+        self._place = at
+        return tuple(token_ids[at : at + width])
 
     def settle(self, guessed: int, right: int, sequences: int) -> None:
         """So many were guessed with a step of so many sequences, of which the first so many were
         right."""
         self._account.settle(guessed, right, cost_of_one(sequences))
+        # Where what stands behind did not come either, more has changed than a token.
+        if right < guessed and (right or not self._is_behind):
+            self._behind = self._place + right + 1
 
     def _learn(self, token_ids: Sequence[int]) -> None:
         """Where each few tokens are followed by more; of those that come again, the last place."""

@@ -51,6 +51,57 @@ def test_what_was_learnt_in_parts_is_what_is_learnt_at_once() -> None:
         grown.settle(1, 1, 1)
 
 
+FILE = [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
+
+
+def test_behind_a_token_that_was_changed_it_goes_on() -> None:
+    guesses, tokens = rich(), [*FILE, 10, 11, 12]
+    assert guesses.next(tokens, 4, 1) == (13, 14, 15, 16)
+    guesses.settle(4, 2, 1)
+    # 99 in place of 15: what stands behind that is next, though nothing was said like it.
+    tokens += [13, 14, 99]
+    assert guesses.next(tokens, 4, 1) == (16, 17)
+    # Of these the second was changed too.
+    guesses.settle(2, 1, 1)
+    tokens += [16, 98]
+    assert guesses.next(tokens, 4, 1) == (18, 19)
+
+
+def test_it_does_not_go_on_behind_more_than_a_token() -> None:
+    guesses, tokens = rich(), [*FILE, 10, 11, 12]
+    guesses.next(tokens, 4, 1)
+    guesses.settle(4, 0, 1)
+    tokens += [99]
+    assert guesses.next(tokens, 4, 1) == (14, 15)
+    guesses.settle(2, 0, 1)
+    tokens += [98]
+    assert guesses.next(tokens, 4, 1) == ()
+    # Nor a step later.
+    assert guesses.next([*tokens, 97], 4, 1) == ()
+
+
+def test_it_goes_on_behind_at_once_or_not_at_all() -> None:
+    guesses, tokens = rich(), [*FILE, 10, 11, 12]
+    guesses.next(tokens, 4, 1)
+    guesses.settle(4, 1, 1)
+    assert guesses.next([*tokens, 13, 99], 0, 1) == ()
+    assert guesses.next([*tokens, 13, 99, 98], 4, 1) == ()
+
+
+def test_what_followed_the_last_time_is_before_what_is_behind() -> None:
+    guesses, tokens = rich(), [1, 2, 99, 50, 51, *FILE, 1, 2, 10, 11, 12]
+    assert guesses.next([*tokens[:-3], *FILE[:3]], 4, 1) == (13, 14, 15, 16)
+    guesses.settle(4, 0, 1)
+    assert guesses.next([*tokens, 1, 2, 99], 4, 1) == (50, 51)
+
+
+def test_all_that_were_right_change_nothing() -> None:
+    guesses, tokens = rich(), [*FILE, 10, 11, 12]
+    assert guesses.next(tokens, 2, 1) == (13, 14)
+    guesses.settle(2, 2, 1)
+    assert guesses.next([*tokens, 13, 14, 77], 2, 1) == ()
+
+
 def test_no_more_than_there_is_room_for() -> None:
     tokens = [*range(20), 0, 1, 2]
     assert [len(rich().next(tokens, most, 1)) for most in (0, 1, 2, 5, 100)] == [
