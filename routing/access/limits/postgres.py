@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from providers.base import ProviderStartError
+from routing.access.limits.names import lease_of
 from routing.access.limits.shared import CONNECT_SECONDS, SharedCounters
 from routing.storage.storage import Migrations, StorageError, open_storage
 
@@ -241,6 +242,9 @@ class PostgresCounters(SharedCounters):
             each.terminate()
         self._idle.clear()
 
+    def _opening_seconds(self) -> float:
+        return 0.0 if self._idle else max(CONNECT_SECONDS, self._answer_seconds)
+
     async def _execute(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         if not self._has_tables:
             try:
@@ -250,7 +254,7 @@ class PostgresCounters(SharedCounters):
             self._has_tables = True
         connection = self._idle.pop() if self._idle else await self._opened()
         given = [str(each) for each in arguments]
-        names = [each.rpartition(":settled:")[2] for each in keys]
+        names = [lease_of(each) for each in keys]
         try:
             question = f"SELECT limit_{script}($1, $2)"
             answer = await connection.fetchval(question, names, given, timeout=self._answer_seconds)

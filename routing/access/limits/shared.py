@@ -14,15 +14,13 @@ from typing import Any, TypeVar
 from llama_compat.going_on import going_on
 from routing.access.limits.heard import Heard
 from routing.access.limits.memory import CountersAway, Taken, nothing
+from routing.access.limits.names import PREFIX, keys_of, mark_of
 from routing.access.limits.rules import Charge, Resource
 from routing.access.limits.settlements import Settlement, Unsettled
 from routing.storage.outage import Outage
 from routing.waiting import first_of
 
 log = logging.getLogger(__name__)
-
-PREFIX = "{llama_compat}:"
-"""What all keys begin with. The braces keep them on one node of a cluster."""
 
 LEASE_SECONDS = 60.0
 """After so long what a process reserved is free again if the process says nothing more of it."""
@@ -137,6 +135,10 @@ class SharedCounters(ABC):
     def _is_no_answer(self, error: Exception) -> bool:
         """Whether the store has said nothing, in time."""
 
+    def _opening_seconds(self) -> float:
+        """How much longer the next question may take, as a connection is opened for it."""
+        return 0.0
+
     def when_back(self, tell: Callable[[], Awaitable[None]]) -> None:
         """Have `tell` called, to call `set_used`, before the store is asked after an outage."""
         self._tell = tell
@@ -191,7 +193,7 @@ class SharedCounters(ABC):
         self._remember(charges)
         self._taking[lease] = charges
         try:
-            taken, epoch, *amounts = await self._run("take", _keys(charges, lease), arguments)
+            taken, epoch, *amounts = await self._run("take", keys_of(charges, lease), arguments)
         except CountersAway as away:
             # It may have been taken all the same.
             away.lease = lease if away.was_asked else ""
@@ -308,7 +310,7 @@ class SharedCounters(ABC):
             arguments += [charge.rule.drains, charge.ends, amount]
         arguments += [charge.use if settlement.is_apart else 0.0 for charge in charges]
         try:
-            await self._run("settle", _keys(charges, lease), arguments)
+            await self._run("settle", keys_of(charges, lease), arguments)
         except CountersAway as away:
             settlement.is_sent |= away.was_asked
             raise
@@ -344,7 +346,7 @@ class SharedCounters(ABC):
             CountersAway: it can't be told.
         """
         # Whoever can only be read, as a replica that has not taken over yet, is away too.
-        self._epoch = await self._run("sync", _keys(()), [self._process, 0, 0, 0, self._next])
+        self._epoch = await self._run("sync", keys_of(()), [self._process, 0, 0, 0, self._next])
         was_away = self._is_away
         if was_away and self._tell is not None and self._heard.kept:
             # What budgets have come to meanwhile is in the storage, or on its way there.
@@ -389,7 +391,7 @@ class SharedCounters(ABC):
         first = self._next
         for counter, said in says.items():
             charge = known[counter]
-            keys = [*_keys((charge,)), *(_mark(lease) for lease, _ in said)]
+            keys = [*keys_of((charge,)), *(mark_of(lease) for lease, _ in said)]
             arguments: list[Any] = [self._process, self._lease_seconds]
             arguments += [charge.rule.drains, charge.ends, first]
             for each in said:
@@ -439,14 +441,14 @@ class SharedCounters(ABC):
                 # It may have turned out meanwhile.
                 if self._is_away and not was_away:
                     raise CountersAway(was_asked=is_last)
-                asked = clock()
+                asked, opening = clock(), self._opening_seconds()
                 try:
-                    async with asyncio.timeout(patience):
+                    async with asyncio.timeout(patience and patience + opening):
                         answer = await question()
                 except troubles as error:
                     # Who was busy for longer than that has not looked whether there is an answer;
                     # and one that answers others is slow.
-                    was_busy = clock() - asked > 1.2 * self._answer_seconds
+                    was_busy = clock() - asked > 1.2 * (self._answer_seconds + opening)
                     is_there = self._answered_at > asked
                     if is_last or not (self._is_no_answer(error) and (was_busy or is_there)):
                         self._lose(error)
@@ -481,17 +483,3 @@ class SharedCounters(ABC):
             # All was lost, though nobody noticed that it was away.
             self._epoch = epoch
             self._agree.set()
-
-
-def _keys(charges: Sequence[Charge], lease: str = "") -> list[str]:
-    keys = [f"{PREFIX}clock"]
-    if lease:
-        keys.append(_mark(lease))
-    for charge in charges:
-        keys += [f"{PREFIX}{charge.counter}", f"{PREFIX}{charge.counter}:leases"]
-    return keys
-
-
-def _mark(lease: str) -> str:
-    """What says that a lease was settled."""
-    return f"{PREFIX}settled:{lease}"

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from routing.access.limits.memory import Counters, MemoryCounters
+from routing.access.limits.names import PREFIX
 from routing.access.limits.redis import RedisCounters
 from routing.access.limits.rules import (
     MOST,
@@ -26,7 +27,6 @@ from routing.access.limits.rules import (
     period_at,
     used_of,
 )
-from routing.access.limits.shared import PREFIX
 from tests.redis_server import RedisServer, needs_redis
 
 DAY = 86400.0

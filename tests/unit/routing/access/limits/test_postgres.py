@@ -250,3 +250,31 @@ async def test_to_look_takes_nothing(server: postgres.PostgresServer) -> None:
         assert settling is not None
         await settling
         assert (await here.look(rules))[0][1:] == (0, 0)
+
+
+async def test_a_connection_may_take_longer_than_an_answer(
+    server: postgres.PostgresServer,
+) -> None:
+    async with gateway(server.address, answer_seconds=1.0) as one:
+        counters: Any = one.counters
+        opened = counters._opened
+
+        async def slowly() -> Any:
+            await asyncio.sleep(1.2)
+            return await opened()
+
+        await counters._disconnect()
+        counters._opened = slowly
+        assert len(await admitted(one, CONCURRENT, 1)) == 1
+        assert counters.outages == 0
+        # With one that is open there is nothing to wait for.
+        execute = counters._execute
+
+        async def hangs(script: str, keys: Any, arguments: Any) -> Any:
+            await asyncio.sleep(1.2)
+            return await execute(script, keys, arguments)
+
+        counters._execute = hangs
+        await admitted(one, CONCURRENT, 1)
+        assert counters.outages == 1
+        counters._execute = execute

@@ -17,9 +17,9 @@ from llama_compat.distribution import OnOutage
 from llama_compat.errors import APIError
 from routing.access.keys.keeper import Keeper
 from routing.access.limits.limiter import Admission, Limiter
+from routing.access.limits.names import PREFIX
 from routing.access.limits.redis import RedisCounters
 from routing.access.limits.rules import Demand, Resource, Rule, Rules
-from routing.access.limits.shared import PREFIX
 from tests.conftest import ROOT
 from tests.redis_server import RedisServer, RedisWay, needs_redis, redis_server
 from tests.unit.routing.access.limits.test_shared_away import until_back, used
