@@ -268,7 +268,7 @@ class BatchesSettings(OperationsSettings):
 
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 15
     """A process that says nothing for so long is taken for dead, and others go on with what it
-    did. The clocks of all servers on one storage have to agree within a part of that."""
+    did. By the clock of the storage: what the servers' own say does not matter."""
 
     max_lines: Annotated[int, Field(ge=1)] = 50_000
     """Of one batch; more are refused."""

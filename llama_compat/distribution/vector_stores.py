@@ -42,7 +42,7 @@ class VectorStoresSettings(OperationsSettings):
 
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 15
     """A process that says nothing for so long is taken for dead, and another goes on with its file.
-    The clocks of all servers on one storage have to agree within a part of that."""
+    By the clock of the storage: what the servers' own say does not matter."""
 
     read_seconds: Annotated[float, Field(gt=0, le=3600)] = 60
     """How long it may take to find the text of a file, such as a PDF."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import re
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -54,7 +53,7 @@ class FileStore:
     Args:
         settings: where contents lie, and how much of them.
         address: of the storage of the template.
-        clock: the time in seconds since 1970.
+        clock: the time in seconds since 1970; that of the storage if none is given.
         sweeps: whether to forget files that have expired, whoever made them.
 
     Attributes:
@@ -68,18 +67,18 @@ class FileStore:
         self,
         settings: FilesSettings,
         address: str,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         *,
         sweeps: bool = True,
     ) -> None:
         self.settings = settings
         self._sweeps = sweeps
-        self._clock = clock
         self._contents: Contents = contents_of(settings)
         try:
             self.storage: Storage = open_storage(address, [MIGRATIONS])
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}.") from None
+        self._clock = clock or self.storage.now
         self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

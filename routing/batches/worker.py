@@ -41,7 +41,7 @@ class BatchWorker:
         settings: how.
         grace_seconds: how long lines that are on their way may take once it is told to stop.
         only: the id of the one batch to work on, which a command has begun; empty for all others.
-        clock: the time in seconds since 1970.
+        clock: the time in seconds since 1970; that of the storage if none is given.
 
     Attributes:
         journal: of the batches.
@@ -53,15 +53,15 @@ class BatchWorker:
         settings: BatchesSettings,
         grace_seconds: float,
         only: str = "",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.files = files
         self.settings = settings
-        self.journal = Journal(files.storage, settings.lease_seconds, clock, only)
+        self._clock = clock or files.storage.now
+        self.journal = Journal(files.storage, settings.lease_seconds, self._clock, only)
         self.asker: Asker | None = None
         self.stopping = False
         self._grace_seconds = grace_seconds
-        self._clock = clock
         self._runs: dict[str, Run] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again_at: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
@@ -37,6 +38,9 @@ MAX_CONNECTIONS = 4
 
 CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 30.0
+
+CLOCK_SECONDS = 60.0
+"""So often the database's clock is held against this machine's."""
 
 CLOSE_SECONDS = 5.0
 """After so long connections are ended that do not end by themselves."""
@@ -83,6 +87,8 @@ class PostgresStorage:
         self._asyncpg = asyncpg
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
+        self._ahead = 0.0
+        self._measured_at = float("-inf")
 
     async def start(self) -> None:
         """Open it, and bring its tables up to date."""
@@ -103,7 +109,12 @@ class PostgresStorage:
         with self._explained():
             pool = await self._opened()
             async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
+                await self._measure_clock(connection)
                 return await _PostgresTransaction(connection).fetch(statement, *values)
+
+    def now(self) -> float:
+        """See `Storage`: this machine's clock, and by how much the database's is ahead of it."""
+        return time.time() + self._ahead
 
     def lowered(self, column: str, text: str) -> str:
         """See `Storage`. Which letters the database itself makes small depends on its locale."""
@@ -128,8 +139,10 @@ class PostgresStorage:
             pool = await self._opened()
             acquired = pool.acquire(timeout=CONNECT_SECONDS)
             # Whatever the database's default is: who waited for a lock sees what was written.
-            async with acquired as connection, connection.transaction(isolation="read_committed"):
-                yield _PostgresTransaction(connection)
+            async with acquired as connection:
+                await self._measure_clock(connection)
+                async with connection.transaction(isolation="read_committed"):
+                    yield _PostgresTransaction(connection)
 
     async def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
         async with self._opening:
@@ -144,12 +157,21 @@ class PostgresStorage:
                 )
                 try:
                     async with pool.acquire() as connection, connection.transaction():
+                        await self._measure_clock(connection)
                         await self._migrate(connection)
                 except BaseException:
                     pool.terminate()
                     raise
                 self._pool = pool
             return self._pool
+
+    async def _measure_clock(self, connection: Any) -> None:
+        asked = time.monotonic()
+        if asked < self._measured_at + CLOCK_SECONDS:
+            return
+        there = await connection.fetchval("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
+        self._measured_at = time.monotonic()
+        self._ahead = there - (time.time() - (self._measured_at - asked) / 2)
 
     async def _migrate(self, connection: Any) -> None:
         transaction = _PostgresTransaction(connection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -91,7 +90,7 @@ class ResponseStore:
     Args:
         settings: how long and how much, and where, if not in `address`.
         address: of the storage of the template.
-        clock: the time in seconds since 1970.
+        clock: the time in seconds since 1970; that of the storage if none is given.
 
     Attributes:
         running: who works on those that run.
@@ -104,16 +103,16 @@ class ResponseStore:
         self,
         settings: ResponsesStoreSettings,
         address: str = "",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
-        self._clock = clock
         own = settings.path
         try:
             self._storage = open_storage(f"sqlite:{own}" if own else address, [RESPONSES])
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}.") from None
-        self.running = RunningReplies(self._storage, clock)
+        self._clock = clock or self._storage.now
+        self.running = RunningReplies(self._storage, self._clock)
         self._sweeping: asyncio.Task[None] | None = None
         self._saving: set[asyncio.Task[Any]] = set()
 

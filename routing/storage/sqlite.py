@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
@@ -75,6 +76,10 @@ class SQLiteStorage:
             return await self._reader.step(
                 lambda connection: connection.execute(statement, values).fetchall()
             )
+
+    def now(self) -> float:
+        """See `Storage`: all who use it are on this machine."""
+        return time.time()
 
     def lowered(self, column: str, text: str) -> str:
         """See `Storage`. What knows all letters is called for each row, from Python."""

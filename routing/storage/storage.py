@@ -133,6 +133,11 @@ class Storage(Protocol):
         """The rows of one `SELECT`, which does not hold up who writes."""
         ...
 
+    def now(self) -> float:
+        """The time in seconds since 1970, by a clock that is the same for all processes that use
+        it, wherever they run: by it they say until when they are alive."""
+        ...
+
     def lowered(self, column: str, text: str) -> str:
         """The expression for a column's text in which each letter is small, as in `small`, that
         `text` has too: what is looked for in it. Of a `text` of ASCII those of ASCII alone are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
@@ -108,7 +107,7 @@ class StoreTable:
         settings: of the template.
         files: whose contents they have.
         address: of the storage of the template.
-        clock: the time in seconds since 1970.
+        clock: the time in seconds since 1970; that of the storage if none is given.
 
     Attributes:
         settings: they.
@@ -124,17 +123,17 @@ class StoreTable:
         settings: VectorStoresSettings,
         files: FileStore,
         address: str,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         from providers.base import ProviderStartError
 
         self.settings = settings
         self.files = files
-        self._clock = clock
         try:
             self.storage: Storage = open_storage(address, [FILES, MIGRATIONS])
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}.") from None
+        self._clock = clock or self.storage.now
 
     def now(self) -> float:
         """In seconds since 1970."""

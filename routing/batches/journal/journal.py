@@ -7,7 +7,6 @@ taken for dead notices, and what it still finds out counts for nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ class Journal:
     Args:
         storage: where it is.
         lease_seconds: for how long a worker is taken to be alive without a word.
-        clock: the time in seconds since 1970.
+        clock: the time in seconds since 1970; that of the storage if none is given.
         only: the id of the one batch to work on, which a command has begun; empty for all others.
 
     Attributes:
@@ -58,11 +57,11 @@ class Journal:
         self,
         storage: Storage,
         lease_seconds: float,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         only: str = "",
     ) -> None:
         self._storage = storage
-        self._clock = clock
+        self._clock = clock = clock or storage.now
         self._only = only
         self.lease = WorkerLease(storage, lease_seconds, clock, only)
 

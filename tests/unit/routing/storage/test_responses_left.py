@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from routing.layers.keeping.background import BackgroundResponses
 from routing.storage.kept import AtVendor
 from routing.storage.kept_rows import ALIVE_SECONDS
 from routing.storage.responses import ResponseStore
+from tests.postgres import PostgresServer, emptied
 from tests.unit.routing.storage.test_responses import OWNER, Clock, asked, response, rows, save
 
 
@@ -34,6 +36,27 @@ async def store(address: str, clock: Clock) -> AsyncIterator[ResponseStore]:
 
 async def statuses(store: ResponseStore) -> list[str]:
     return [status for (status,) in await rows(store, "SELECT status FROM stored_responses")]
+
+
+async def test_a_server_whose_clock_is_ahead_takes_nobody_for_dead(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await emptied(postgres_server.address)
+    first, second = (
+        ResponseStore(ResponsesStoreSettings(), postgres_server.address) for _ in range(2)
+    )
+    await first.start()
+    await save(first, "r1", background=True, status="queued")
+    assert await first.running.keep_alive(["r1"], "first") == set()
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + 10 * ALIVE_SECONDS)
+    await second.start()
+    try:
+        assert await second.running.left() == {}
+        assert await second.running.claim(["r1"], "second") == []
+    finally:
+        await second.stop()
+        await first.stop()
 
 
 async def test_what_is_left_is_claimed_by_one(store: ResponseStore, clock: Clock) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from routing.storage.postgres import CLOCK_SECONDS, PostgresStorage
 from routing.storage.sqlite import SQLiteStorage
 from routing.storage.storage import Migrations, Storage, StorageError, open_storage
 from tests.postgres import PostgresServer
@@ -49,6 +51,36 @@ async def test_what_is_written_is_there_when_it_is_opened_again(address: str) ->
     async with opened(address) as storage:
         rows = await storage.fetch("SELECT id, name, content, size FROM things ORDER BY id")
         assert rows == [(1, "a", b"\x00\xff", 1 << 60), (2, "b", None, None)]
+
+
+async def test_the_time_is_the_databases_for_whomever_uses_it(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, true = postgres_server.address, time.time
+    async with opened(address, []) as storage:
+        assert abs(storage.now() - true()) < 5
+    for ahead in (1000.0, -1000.0):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: true() + ahead)
+        async with opened(address, []) as storage:
+            assert abs(storage.now() - true()) < 5
+            # A clock that is set while it runs is noticed with what is asked a minute later.
+            monkeypatch.setattr(time, "time", true)
+            assert abs(storage.now() - true() + ahead) < 5
+            assert isinstance(storage, PostgresStorage)
+            for use in (read, written):
+                storage._measured_at -= CLOCK_SECONDS
+                storage._ahead = 77.0
+                await use(storage)
+                assert abs(storage.now() - true()) < 5
+
+
+async def read(storage: Storage) -> None:
+    await storage.fetch("SELECT 1")
+
+
+async def written(storage: Storage) -> None:
+    async with storage.transaction() as transaction:
+        await transaction.fetch("SELECT 1")
 
 
 async def test_a_statement_gives_the_rows_that_it_returns(address: str) -> None:
