@@ -214,10 +214,17 @@ class FileStore:
         """What is in a file, piece by piece.
 
         Raises:
-            APIError: 503, it can't be read.
+            APIError: 404, it was deleted since it was looked for; 503, it can't be read.
         """
+        file: BinaryIO | None = None
         with unreadable():
-            file: BinaryIO = await asyncio.to_thread(self._contents.open, file_id, offset)
+            try:
+                file = await asyncio.to_thread(self._contents.open, file_id, offset)
+            except FileNotFoundError:
+                if await self.storage.fetch("SELECT 1 FROM files WHERE id = ?", file_id):
+                    raise
+        if file is None:
+            raise file_not_found(file_id)
         try:
             while True:
                 with unreadable():
@@ -248,7 +255,8 @@ class FileStore:
         await self.get(owner, file_id, hidden=hidden)
         with unavailable():
             async with self.storage.transaction() as transaction:
-                await lock_files(transaction, "id = ?", file_id)
+                if not await lock_files(transaction, "id = ?", file_id):
+                    raise file_not_found(file_id)  # somebody else was sooner
                 if await transaction.fetch(f"{_IN_USE} ?", file_id):
                     raise APIError(
                         409,

@@ -229,7 +229,9 @@ class WebSocket(asyncio.Protocol):
 
     def _take(self, frame: object) -> None:
         assert isinstance(frame, Frame)
-        if not frame.data or frame.opcode in (Opcode.PING, Opcode.PONG):
+        # The library has its last frame in hand until another comes, or its parser is collected.
+        data, frame.data = frame.data, b""
+        if not data or frame.opcode in (Opcode.PING, Opcode.PONG):
             self._empty_frames += 1
             if self._empty_frames > MAX_EMPTY_FRAMES:
                 self.close(POLICY, "too many frames without anything in them")
@@ -239,10 +241,10 @@ class WebSocket(asyncio.Protocol):
         elif frame.opcode is Opcode.TEXT or frame.opcode is Opcode.CONT:
             if self._part is None:
                 if frame.fin:
-                    self._add(bytes(frame.data))
+                    self._add(bytes(data))
                     return
                 self._part = bytearray()
-            self._part += frame.data
+            self._part += data
             if frame.fin:
                 message, self._part = bytes(self._part), None
                 self._add(message)

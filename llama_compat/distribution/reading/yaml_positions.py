@@ -18,6 +18,8 @@ from llama_compat.distribution.problems import KeyPath, Problem, dotted
 
 MAX_VALUES = 20_000
 MAX_DEPTH = 32
+MAX_NUMBER_CHARACTERS = 100
+"""Longer ones are no settings, and Python refuses to write some of them into a message."""
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED_SCALARS = {_TAG + name for name in ("int", "float", "bool", "null")}
@@ -84,7 +86,7 @@ def read_yaml(text: str) -> Document:
     """Read one YAML document; what is wrong with it is in the result's `problems`."""
     document = Document()
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
     except yaml.reader.ReaderError as error:
         document.problems.append(_character_problem(error, text))
         return document
@@ -129,6 +131,23 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
 class _TooMuch(Exception):
     """The document is larger than any template is."""
 
+    @classmethod
+    def values(cls) -> _TooMuch:
+        return cls(f"too large: more than {MAX_VALUES} values, aliases written out")
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops where there is more than may be read: a megabyte of small values takes it half a
+    minute."""
+
+    _composed = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        self._composed += 1
+        if self._composed > 2 * MAX_VALUES:  # a value may have a key, which is a node too
+            raise _TooMuch.values()
+        return super().compose_node(parent, index)
+
 
 class _Reader:
     """Turns YAML nodes into values and notes their places."""
@@ -146,7 +165,7 @@ class _Reader:
         # An alias is its anchor's node again, so a few lines can stand for billions of values, and
         # an anchor that holds its own alias for endlessly many.
         if len(self._document.places) >= MAX_VALUES:
-            raise _TooMuch(f"too large: more than {MAX_VALUES} values, aliases written out")
+            raise _TooMuch.values()
         if len(path) > MAX_DEPTH:
             raise _TooMuch(f"nested too deeply: more than {MAX_DEPTH} levels at {dotted(path[:3])}")
         self._document.places[path] = Position(
@@ -188,6 +207,8 @@ class _Reader:
         if node.tag not in _TYPED_SCALARS:
             return node.value
         try:
+            if len(node.value) > MAX_NUMBER_CHARACTERS:
+                raise ValueError
             return self._loader.construct_object(node)
         except (ValueError, KeyError, ConstructorError):
             return self._complain(path, f"'{node.value}' is not a value of the type that it claims")

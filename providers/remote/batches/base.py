@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from llama_compat.errors import APIError
+from llama_compat.wire.json_fields import encode_json, unicode_from_raw
 from providers.remote.upstream.deferred import Unsent
 from providers.remote.upstream.exchanges import Upstream
 from providers.remote.upstream.vendor_errors import no_json
@@ -290,14 +291,20 @@ class VendorBatches(ABC):
 
 
 def line_of(line: bytes, decoder: msgspec.json.Decoder[Said]) -> Said:
-    """A line of an output, or a part of one.
+    """A line of an output, or a part of one; U+FFFD is in the place of half a character.
 
     Raises:
         ValueError: it is none of that.
     """
     try:
-        return decoder.decode(line)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        try:
+            return decoder.decode(line)
+        except msgspec.MsgspecError:
+            if b"\\ud" not in line.lower():
+                raise
+            # It is JSON all the same, as models have it that are cut off, and has been paid for.
+            return decoder.decode(encode_json(unicode_from_raw(Raw(line))))
+    except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from None
 
 

@@ -147,7 +147,7 @@ class Results:
     def _said(self, data: Sequence[bytes]) -> dict[int, LineAnswer]:
         """What some results say, by the numbers of their lines."""
         assert self._api is not None
-        said = {}
+        said: dict[int, LineAnswer] = {}
         for each in data:
             try:
                 answer = self._api.answer(each)
@@ -156,7 +156,7 @@ class Results:
                 continue
             number = self._order.number(answer.custom_id)
             if number is not None:
-                said[number] = answer
+                said.setdefault(number, answer)  # as of those in later pieces, the first counts
         return said
 
     def _met_a_fault(self, answer: LineAnswer) -> bool:

@@ -289,12 +289,14 @@ async def cancel_job(request: Request, job: Job) -> None:
     """
     worker = worker_of(request)
     with unavailable():
-        broken_off = await worker.journal.break_off(job.id, AS_CANCELLED)
-    if broken_off:
-        worker.wake(job.id)
-    elif job.status != "cancelling":
+        if await worker.journal.break_off(job.id, AS_CANCELLED):
+            worker.wake(job.id)
+            return
+        # Since it was looked for it may have ended, or been cancelled by somebody else.
+        now = await worker.journal.get(job.id) or job
+    if now.status != "cancelling":
         raise APIError(
             409,
-            f"Batch '{job.id}' is {job.status}: it can't be cancelled any more.",
+            f"Batch '{job.id}' is {now.status}: it can't be cancelled any more.",
             code="batch_has_ended",
         )

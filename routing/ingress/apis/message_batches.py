@@ -223,6 +223,7 @@ async def delete_message_batch(request: Request, message_batch_id: str) -> Respo
     with unavailable():
         deleted = await worker.journal.delete(job.id)
     if not deleted:
+        await found_job(request, message_batch_id, "messages")  # somebody else may have been sooner
         raise APIError(
             400,
             f"Batch '{job.id}' has not ended, so it can't be deleted. Cancel it first.",

@@ -26,6 +26,7 @@ from routing.vector_stores.stores import (
     StoreTable,
     owned_store,
     store_has_expired,
+    store_not_found,
     stores_unavailable,
 )
 
@@ -106,10 +107,12 @@ class Entries:
         store = await owned_store(transaction, owner, store_id)
         if store.has_expired(self._now()):
             raise store_has_expired(store_id)
-        # It locks the store, so that nobody deletes it meanwhile.
-        await transaction.fetch(
-            "UPDATE vector_stores SET active = ? WHERE id = ?", self._now(), store_id
+        # It locks the store, so that nobody deletes it from here on; somebody may have until here.
+        locked = await transaction.fetch(
+            "UPDATE vector_stores SET active = ? WHERE id = ? RETURNING id", self._now(), store_id
         )
+        if not locked:
+            raise store_not_found(store_id)
 
     async def _check_room(self, transaction: Transaction, owner: str) -> None:
         try:

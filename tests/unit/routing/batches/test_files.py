@@ -129,6 +129,31 @@ async def test_a_file_is_deleted_or_has_a_batch_that_reads_it(tmp_path: Path, ad
             assert codes == ["file_in_use" if there else "file_not_found"]
 
 
+async def test_of_two_who_delete_a_file_one_has(tmp_path: Path, address: str) -> None:
+    async with opened(tmp_path, address) as store, opened(tmp_path, address) as other:
+        for _ in range(5):
+            file = await put(store, "key-a")
+            outcomes = await asyncio.gather(
+                *(each.delete("key-a", file.id) for each in (store, other)), return_exceptions=True
+            )
+            codes = [each.code for each in outcomes if isinstance(each, APIError)]
+            assert codes == ["file_not_found"]
+
+
+async def test_who_reads_a_file_that_was_just_deleted_is_told_so(
+    tmp_path: Path, address: str
+) -> None:
+    """It was a 503 with a traceback in the log, where it was deleted after it was looked for."""
+    async with opened(tmp_path, address) as store:
+        file, lost = await put(store, "key-a"), await put(store, "key-a")
+        await store.delete("key-a", file.id)
+        await store.remove(lost.id)
+        for each, code in ((file, "file_not_found"), (lost, "store_unavailable")):
+            with pytest.raises(APIError) as caught:
+                await content(store, each)
+            assert caught.value.code == code
+
+
 async def test_names_are_any_that_clients_send(tmp_path: Path, address: str) -> None:
     async with opened(tmp_path, address) as store:
         for file_id in ("file-\x00", "file-\ud800"):

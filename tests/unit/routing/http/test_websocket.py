@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from websockets.frames import Frame
 
 from llama_compat.distribution.server import WebSocketSettings
 from llama_compat.errors import APIError, too_many_bodies
@@ -395,6 +397,20 @@ async def test_there_has_to_be_room_for_a_message() -> None:
         assert peer.error is not None
         assert peer.error.status == 503
         assert not peer.room.size
+
+
+@pytest.mark.parametrize("fin", [True, False])
+async def test_of_what_was_taken_nothing_is_left_with_the_library(fin: bool) -> None:
+    """Its parser held the last frame, for which nobody counted, until another came; and after the
+    end of the connection until it was collected."""
+    async with opened() as peer:
+        await peer.client.say(frame(b"x" * 150_000, fin=fin))
+        if fin:
+            await peer.read()
+        else:
+            await until(lambda: peer.room.size >= 150_000)
+        held = [each for each in gc.get_objects() if isinstance(each, Frame)]
+        assert sum(len(each.data) for each in held) < 1000
 
 
 async def test_a_client_that_answers_pings_stays() -> None:

@@ -112,6 +112,10 @@ def test_what_is_not_yaml_gets_a_line_and_a_hint(text: str, line: int, hint: str
         ),
         ("a: !own b\n", 1, "a", "the YAML tag '!own' is not supported"),
         ("a: !!int x\n", 1, "a", "'x' is not a value of the type that it claims"),
+        *(
+            (f"a: {number}\n", 1, "a", f"'{number}' is not a value of the type that it claims")
+            for number in ("0x" + "f" * 20_000, "9" * 5000)  # Python can't write the first
+        ),
         ("a: 1\nb: \x01\n", 2, "", "not valid YAML: the character U+0001 is not allowed"),
     ],
 )
@@ -131,6 +135,12 @@ def test_aliases_that_multiply_are_stopped() -> None:
         "",
         f"too large: more than {MAX_VALUES} values, aliases written out",
     )
+
+
+def test_what_is_too_large_is_not_read_to_its_end() -> None:
+    values = "- {a: 1, b: 2}\n" * MAX_VALUES
+    problem = only_problem(values + "'never closed")
+    assert problem == (1, "", f"too large: more than {MAX_VALUES} values, aliases written out")
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]\n", "[" * 40 + "]" * 40])

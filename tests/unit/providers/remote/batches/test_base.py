@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from llama_compat.errors import APIError
+from providers.remote.batches.anthropic import AnthropicBatches
 from providers.remote.batches.base import Order, VendorBatch, VendorBatches, VendorStatus
 from providers.remote.batches.gemini import GeminiBatches
 from providers.remote.batches.openai import OpenAIBatches
@@ -46,6 +49,28 @@ async def vendor() -> AsyncIterator[tuple[Vendor, Upstream, str]]:
         await upstream.start()
         yield vendor, upstream, url
         await upstream.stop()
+
+
+def test_half_a_character_is_no_nonsense() -> None:
+    """A reply that had been paid for was lost with it."""
+    url = "https://v.example/v1"
+    upstream = Upstream("v", RemoteConfig(base_url=url), {})
+    said = {"text": "a\ud83d", "emoji": "\ud83d\ude00"}
+    lines: list[tuple[VendorBatches, dict[str, Any]]] = [
+        (
+            AnthropicBatches("v", upstream),
+            {"custom_id": "a-1", "result": {"type": "succeeded", "message": said}},
+        ),
+        (GeminiBatches("v", upstream, url), {"key": "a-1", "response": said}),
+        (
+            OpenAIBatches("v", upstream, url, OPENAIS),
+            {"custom_id": "a-1", "response": {"status_code": 200, "body": said}},
+        ),
+    ]
+    for batches, line in lines:
+        answer = batches.answer(json.dumps(line).encode())
+        assert (answer.custom_id, answer.status) == ("a-1", 200)
+        assert json.loads(answer.body) == {"text": "a\ufffd", "emoji": "\U0001f600"}
 
 
 @pytest.mark.parametrize("api", ["openai", "gemini"])
