@@ -18,13 +18,13 @@ import yaml
 from llama_compat import __version__
 from llama_compat.distribution import ServerSettings, load_distribution
 from providers.registry import config_model
-from tests.documents import snippets
+from tests.documents import DOCS, PAGES, snippets
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-WITH_EXTRAS = re.compile(r"(?:\.whl|wheel\})\[([\w,-]+)\]")
+WITH_EXTRAS = re.compile(r"(?:\.whl|wheel\}|llama-compat)\[([\w,-]+)\]")
 
 
 def read_yaml(*path: str) -> Any:
@@ -101,7 +101,7 @@ def test_the_gateway_has_no_torch_and_is_the_default() -> None:
 
 
 def test_every_extra_that_is_spoken_of_is_there() -> None:
-    files = [ROOT / "Dockerfile", DEPLOY / "README.md"]
+    files = [ROOT / "Dockerfile", DEPLOY / "README.md", *(DOCS / page for page in PAGES)]
     spoken_of = {
         extra
         for file in files
@@ -224,8 +224,9 @@ def test_the_changelog_tells_of_this_version_and_of_what_comes() -> None:
 
 
 def test_the_wheel_that_is_installed_is_this_version_s() -> None:
-    wheels = set(re.findall(r"llama_compat-([\d.]+)-py3", (DEPLOY / "README.md").read_text()))
-    assert wheels == {__version__}
+    for page in (DEPLOY / "README.md", DOCS / "start/laptop.md"):
+        wheels = set(re.findall(r"llama_compat-([\d.]+)-py3", page.read_text("utf-8")))
+        assert wheels == {__version__}, page
 
 
 def test_github_runs_every_python_from_the_oldest_on() -> None:
