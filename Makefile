@@ -52,7 +52,7 @@ help:
 	@echo 'make measured  write the pages of conformance and speed anew, from the results'
 	@echo 'make reference  write the reference pages and the schema of templates anew, from the code'
 	@echo 'make docs    build the site of the documentation, in .artifacts/site; a dead link is an error'
-	@echo 'make docs-serve  the same on port 8000, anew with each change'
+	@echo 'make docs-serve  its pages on port 8000, anew with each change; without llms.txt and Markdown'
 	@echo 'make clean   delete the environment and what tools left; models stay'
 	@echo
 	@echo 'For these:   PYTHON=python3.12   the Python to make the environment with'

@@ -29,10 +29,13 @@ def page() -> str:
 
 
 def _commands(group: Any, path: str = "llama-compat") -> Iterator[tuple[str, Any]]:
+    """All that can be called: a group only where it does something by itself."""
     for name, command in group.commands.items():
         if command.hidden:
             continue
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield f"{path} {name}", command
             yield from _commands(command, f"{path} {name}")
         else:
             yield f"{path} {name}", command

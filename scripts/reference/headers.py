@@ -21,7 +21,7 @@ UNDERSTOOD = {
     "api-revision": "Goes on to Google, with interactions.",
     "cache-control": "Where the model has a `cache`: `no-store` has nothing to do with it,"
     " `no-cache` is asked anew, and with `max-age=N` no reply older than N seconds is given.",
-    "if-match": "With a changed template: the version of the one that was changed.",
+    "if-match": "With a changed template or key: the version of the one that was changed.",
     "x-forwarded-proto": "`https`: the `results_url` of a batch of messages begins with that.",
     "traceparent": "The trace that the request is part of, where the template has `traces`; vendors"
     " are sent one of their own within it.",

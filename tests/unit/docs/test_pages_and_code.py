@@ -126,6 +126,23 @@ def test_every_command_is_there_that_is_spoken_of() -> None:
         assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0, command
 
 
+def test_every_option_that_is_spoken_of_is_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "commands.md").read_text("utf-8")
+    sections = dict(
+        re.findall(r"^## llama-compat ([a-z ]+)\n(.*?)(?=^## |\Z)", reference, re.M | re.S)
+    )
+    text = "\n".join((DOCS / page).read_text("utf-8") for page in PAGES if "reference" not in page)
+    text = text.replace("\\\n", " ")
+    spoken_of = {
+        (" ".join(words) if " ".join(words) in sections else words[0], option)
+        for *words, said in re.findall(r"llama-compat ([a-z]+)(?: ([a-z]+))?([^`\n|]*)", text)
+        for option in re.findall(r"(?<= )--[a-z][a-z-]+", said)
+    }
+    assert spoken_of >= {("check", "--live"), ("keys create", "--team"), ("requests", "--status")}
+    for command, option in spoken_of:
+        assert option in sections[command], (command, option)
+
+
 def test_the_template_with_most_of_it_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

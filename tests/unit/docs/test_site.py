@@ -33,6 +33,12 @@ def test_programs_find_every_page(tmp_path: Path) -> None:
         assert text.strip() in whole
 
 
+def test_the_first_page_lists_every_guide() -> None:
+    first = (DOCS / "index.md").read_text("utf-8")
+    rooms = ("start", "guides")
+    assert [page for page in PAGES if page.startswith(rooms) and f"({page})" not in first] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (DOCS / page).read_text("utf-8")):
