@@ -36,6 +36,8 @@ class StopBound(Struct, frozen=True):
 
 ANY_STOPS = StopBound()
 
+NO_STOPS = StopBound(0)
+"""Of an API that has no word for them."""
 
 CLAUDES_STOPS = StopBound(blank=False)
 """`stop_sequences: each stop sequence must contain non-whitespace`, in every API that has Claude;
