@@ -23,6 +23,7 @@ from llama_compat.dialects.rerank.requests import render_request as render_reran
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
+from llama_compat.events import with_told
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
@@ -43,7 +44,6 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamEvent,
-    StreamStart,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -470,11 +470,9 @@ class RemoteOpenAIProvider(
             self.upstream.post(
                 path, encode_fields(fields), request_id=request.request_id, base_url=base_url
             ) as response,
-            aclosing(read(self.id, response)) as events,
+            aclosing(with_told(read(self.id, response), dropped=left_out)) as events,
         ):
             async for event in events:
-                if left_out and isinstance(event, StreamStart):
-                    event = structs.replace(event, dropped=left_out)
                 yield event
 
     def _respond(
