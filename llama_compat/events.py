@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from typing import TypeVar
 
 from msgspec import structs
@@ -257,6 +258,31 @@ _Count = TypeVar("_Count", int, float)
 def _sum_known(counts: Iterable[_Count | None]) -> _Count | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def with_told(
+    events: AsyncGenerator[StreamEvent, None],
+    *,
+    dropped: Sequence[str] = (),
+    adapted: Sequence[str] = (),
+) -> AsyncGenerator[StreamEvent, None]:
+    """`events`, of which the first says what of the request the vendor was not sent, and what it
+    was told in another way, by name; besides what it says itself."""
+    return _with_told(events, dropped, adapted) if dropped or adapted else events
+
+
+async def _with_told(
+    events: AsyncGenerator[StreamEvent, None], dropped: Sequence[str], adapted: Sequence[str]
+) -> AsyncGenerator[StreamEvent, None]:
+    async with aclosing(events) as stream:
+        async for event in stream:
+            if isinstance(event, StreamStart):
+                event = structs.replace(
+                    event,
+                    dropped=tuple(dict.fromkeys((*event.dropped, *dropped))),
+                    adapted=tuple(dict.fromkeys((*event.adapted, *adapted))),
+                )
+            yield event
 
 
 def reply_events(response: ChatCompletionResponse) -> Iterator[StreamEvent]:

@@ -19,6 +19,12 @@ BYTES_PER_TOKEN = 4
 """About, where nobody has counted. That is within a fifth or so for English, too few for other
 scripts and for code."""
 
+
+def about_tokens(size: int) -> int:
+    """How many tokens so many bytes of text are, about; a part of one is one."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
 IMAGE_TOKENS = 256
 """What an image inside a request counts for, whatever its size."""
 
@@ -79,7 +85,7 @@ def _tokens(fields: Mapping[str, Raw], names: Sequence[str]) -> int:
             text, images = _BINARY.subn(b"", data)
             size += len(text)
             counted += images * IMAGE_TOKENS
-    return -(-size // BYTES_PER_TOKEN) + counted
+    return about_tokens(size) + counted
 
 
 class Extent(Struct, frozen=True):

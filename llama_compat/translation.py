@@ -262,7 +262,7 @@ async def _rendered(
             body,
             first=await until_content(body, lambda: generation.spoken),
             dropped=tuple(fitted.dropped) + generation.dropped,
-            adapted=(*fitted.adapted, *_adapted_tools(call)),
+            adapted=(*fitted.adapted, *generation.adapted, *_adapted_tools(call)),
             read_usage=lambda: generation.usage,
             render_error=renderer.fail,
             translation=translation,
@@ -275,7 +275,7 @@ async def _rendered(
         translation.render_reply(responses, generation.usage, labels),
         headers=JSON_HEADERS,
         dropped=tuple(fitted.dropped) + generation.dropped,
-        adapted=(*fitted.adapted, *_adapted_tools(call)),
+        adapted=(*fitted.adapted, *generation.adapted, *_adapted_tools(call)),
         read_usage=lambda: generation.usage,
         translation=translation,
     )
@@ -365,7 +365,8 @@ class _Generation:
         usage: what all of it cost, once every choice is complete; until then what the vendor has
             searched for, which is paid for however the streams end.
         spoken: whether any of them has said something, or come to its end.
-        dropped: what of the request the model was not given, as far as the provider has said.
+        dropped, adapted: what of the request the model was not given, and what in another way, as
+            far as the provider has said.
     """
 
     def __init__(
@@ -383,6 +384,7 @@ class _Generation:
         self.usage: Usage | None = None
         self.spoken = False
         self.dropped: tuple[str, ...] = ()
+        self.adapted: tuple[str, ...] = ()
 
     async def collected(self) -> list[Collector]:
         """What each stream says."""
@@ -417,8 +419,8 @@ class _Generation:
             yield rendered
 
     def _note(self, event: StreamStart) -> None:
-        if event.dropped:  # by all choices alike
-            self.dropped = event.dropped
+        if event.dropped or event.adapted:  # by all choices alike
+            self.dropped, self.adapted = event.dropped, event.adapted
 
     def _add_up(self, usages: Sequence[Usage]) -> Usage:
         self.usage = add_usage(

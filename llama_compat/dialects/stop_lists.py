@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +36,8 @@ class StopBound(Struct, frozen=True):
 
 ANY_STOPS = StopBound()
 
+NO_STOPS = StopBound(0)
+"""Of an API that has no word for them."""
 
 CLAUDES_STOPS = StopBound(blank=False)
 """`stop_sequences: each stop sequence must contain non-whitespace`, in every API that has Claude;
@@ -46,24 +48,42 @@ GEMINIS_STOPS = StopBound(5)
 """400 "the number of stop_sequences must not exceed 5" (continuedev/continue#2702, 2026-11-28)."""
 
 
-def too_many(path: str, stops: Sequence[str]) -> APIError:
-    """The error of a list with more than are looked for."""
-    return invalid_parameter(
-        path, f"Invalid '{path}': at most {MAX_STOP_STRINGS} strings, got {len(stops)}."
-    )
-
-
 def parse_stop_list(value: Any, path: str) -> list[str]:
     """The stop strings that `value` lists, or the one that it is.
 
     Raises:
         APIError: 400 naming `path`.
     """
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise invalid_parameter(
+
+    def malformed() -> APIError:
+        return invalid_parameter(
             path, f"'{path}' must be an array of strings that are not empty.", "invalid_type"
         )
-    if len(stops) > MAX_STOP_STRINGS:
-        raise too_many(path, stops)
-    return stops
+
+    stops = [value] if isinstance(value, str) else value
+    return checked_stops(stops, path, malformed=malformed, empty=malformed)
+
+
+def checked_stops(
+    value: Any, path: str, *, malformed: Callable[[], APIError], empty: Callable[[], APIError]
+) -> list[str]:
+    """The stop strings that `value` lists.
+
+    Args:
+        value: what a client sent.
+        path: where.
+        malformed: what is wrong where it is no list of strings, in the words of the client's API.
+        empty: what is where one of them is empty.
+
+    Raises:
+        APIError: one of these, or 400 naming `path` where there are more than are looked for.
+    """
+    if not isinstance(value, list) or not all(isinstance(stop, str) for stop in value):
+        raise malformed()
+    if len(value) > MAX_STOP_STRINGS:
+        raise invalid_parameter(
+            path, f"Invalid '{path}': at most {MAX_STOP_STRINGS} strings, got {len(value)}."
+        )
+    if "" in value:
+        raise empty()
+    return value

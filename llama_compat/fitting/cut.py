@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from msgspec import structs
 
-from llama_compat.extent import BYTES_PER_TOKEN, Prompt
+from llama_compat.extent import Prompt, about_tokens
 from llama_compat.fan_out import Events
 from llama_compat.hosted.vocabulary import CitationDelta
 from llama_compat.off_loop import off_loop
@@ -95,7 +95,7 @@ class _Spent:
         """As the vendor has counted so far, and otherwise about."""
         return Usage(
             self.start.prompt_tokens or self._prompt.tokens,
-            max(self._counted, -(-self._bytes // BYTES_PER_TOKEN)),
+            max(self._counted, about_tokens(self._bytes)),
             estimated=True,
         )
 

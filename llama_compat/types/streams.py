@@ -81,12 +81,14 @@ class StreamStart(Struct, frozen=True, tag="start"):
     """The prompt was accepted and counted (0 where the provider counts only at the end).
 
     `token_ids` are the prompt's, where they were asked for. `dropped` names what of the request the
-    model was not given, as `llama_compat.exchange.Reply` does.
+    model was not given, and `adapted` what it was told in another way, as
+    `llama_compat.exchange.Reply` does.
     """
 
     prompt_tokens: int = 0
     token_ids: tuple[int, ...] | None = None
     dropped: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = ()
 
 
 EARLIER_THOUGHTS = "messages.thinking"

@@ -58,7 +58,7 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show batches of all keys: how far they have come, and what they have cost."""
-    from routing.batches.shown import openai_batch
+    from routing.batches.rendering import openai_batch
 
     found, _ = _with_journal(
         template, storage, lambda journal: journal.page(None, None, limit=limit)
@@ -81,7 +81,7 @@ def list_(
 
 
 def _row(job: Job, now: float) -> Sequence[str]:
-    from routing.batches.shown import estimated_end
+    from routing.batches.rendering import estimated_end
 
     end = job.ended or estimated_end(job, now)
     ends = "" if end is None else time.strftime("%m-%d %H:%M:%S", time.localtime(end))

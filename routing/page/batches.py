@@ -11,7 +11,7 @@ from llama_compat.errors import APIError
 from routing.auth import ADMIN
 from routing.batches.files import unavailable
 from routing.batches.journal.rows import Job
-from routing.batches.shown import openai_batch
+from routing.batches.rendering import openai_batch
 from routing.ingress.apis.batches import cancel_job, worker_of
 from routing.page.audited import noted
 from routing.runtime import runtime_of

@@ -297,8 +297,12 @@ class TestBedrock(NativeSuite):
         self.chat(client, messages=history, tools=[WEATHER_TOOL], tool_choice="none")
         body = vendor.server.last.body
         assert body["additionalModelRequestFields"] == {"tool_choice": {"type": "none"}}
-        for more in ({}, {"tools": [WEATHER_TOOL], "tool_choice": "none"}):
-            self.chat(client, model="llama", messages=history, **more)
+        forbidden: dict[str, Any] = {"tools": [WEATHER_TOOL], "tool_choice": "none"}
+        for more in ({}, forbidden):
+            raw = client.chat.completions.with_raw_response.create(
+                model="llama", messages=history, **more
+            )
+            assert raw.headers["x-llama-compat-adapted"] == "messages.tool_calls=text"
             body = vendor.server.last.body
             assert "toolConfig" not in body
             assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]

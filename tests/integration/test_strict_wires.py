@@ -51,9 +51,6 @@ def server(
 REFUSED = {
     ("chat", "one demanded", "ollama"): "tool_choice",
     ("messages", "a long name", "ollama"): "tool_choice",
-    ("messages", "stop sequences", "responses"): "stop_sequences",
-    ("gemini", "wishes", "responses"): "stopSequences",
-    ("ollama", "several stops", "responses"): "options.stop",
     ("chat", "files alone", "ollama"): "has a document",
     ("messages", "a paper in a result", "ollama"): "has a document",
     ("messages", "papers", "ollama"): "has a document",

@@ -53,20 +53,14 @@ from llama_compat.types import (
 # --------------------------------------------------------------------------------------------------
 
 
-def parse_reply(
-    body: Mapping[str, Any], *, dropped: tuple[str, ...] = ()
-) -> ChatCompletionResponse:
+def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     """The reply in a `message` object.
-
-    Args:
-        body: the object.
-        dropped: what of the request the vendor was not sent, by name.
 
     Raises:
         ValueError: it is not such an object.
     """
     with malformed_as("the reply is not a message"):
-        return _parse_message(body, dropped)
+        return _parse_message(body)
 
 
 def parse_token_reply(body: Mapping[str, Any]) -> int:
@@ -78,7 +72,7 @@ def parse_token_reply(body: Mapping[str, Any]) -> int:
     return told_count(body, "input_tokens")
 
 
-def _parse_message(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
+def _parse_message(body: Mapping[str, Any]) -> ChatCompletionResponse:
     reason = _stop_reason(body.get("stop_reason"))
     found = {
         block.get("tool_use_id"): block
@@ -94,7 +88,7 @@ def _parse_message(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCom
     return ChatCompletionResponse(
         message,
         usage=counts.usage(),
-        dropped=dropped or _dropped(body),
+        dropped=_dropped(body),
         service_tier=counts.service_tier,
     )
 
@@ -157,18 +151,14 @@ class StreamParser(EventParser):
     it known whether the tokens ran out inside it.
 
     Args:
-        dropped: what of the request the vendor was not sent, by name.
         before: that of the message that this one goes on with, if it does with any.
     """
 
     event = "one of a message"
     end = "message_stop"
 
-    def __init__(
-        self, *, dropped: tuple[str, ...] = (), before: StreamParser | None = None
-    ) -> None:
+    def __init__(self, *, before: StreamParser | None = None) -> None:
         super().__init__()
-        self._dropped = dropped
         if before is not None:
             self._parts = before._parts
         self._inputs: dict[int, Any] = {}
@@ -196,8 +186,8 @@ class StreamParser(EventParser):
                 message = event["message"]
                 self._begun = True
                 self._counts.update(message.get("usage"))
-                dropped = self._dropped or _dropped(message)
-                return [StreamStart(self._counts.usage().prompt_tokens, dropped=dropped)]
+                prompt_tokens = self._counts.usage().prompt_tokens
+                return [StreamStart(prompt_tokens, dropped=_dropped(message))]
             case "message_delta":
                 self._counts.update(event.get("usage"))
                 return self._progress(self._end_message(event["delta"]))
@@ -211,7 +201,7 @@ class StreamParser(EventParser):
                 return [StreamComplete(reason, usage, self._stop_string, tier)]
             case "message":  # all of it, from a server that ignores that a stream was asked for
                 self._ended = True
-                return list(reply_events(parse_reply(event, dropped=self._dropped)))
+                return list(reply_events(parse_reply(event)))
         return []
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> Sequence[Delta]:

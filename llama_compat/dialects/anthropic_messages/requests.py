@@ -95,12 +95,13 @@ class RenderedRequest(Struct, frozen=True):
     Attributes:
         body: what is posted.
         betas: what of `anthropic-beta` it needs besides.
-        dropped: what of the request is not in it, by name.
+        dropped, adapted: what of the request is not in it, and what in another way, by name.
     """
 
     body: dict[str, Any]
     betas: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = ()
 
 
 def render_conversation(

@@ -51,20 +51,14 @@ REQUIRED = ("output",)
 # --------------------------------------------------------------------------------------------------
 
 
-def parse_reply(
-    body: Mapping[str, Any], *, dropped: tuple[str, ...] = ()
-) -> ChatCompletionResponse:
+def parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     """The reply in an answer of Converse.
-
-    Args:
-        body: the answer.
-        dropped: what of the request the model was not sent, by name.
 
     Raises:
         ValueError: it is none, or says that the model failed.
     """
     with malformed_as("the reply is not one of Converse"):
-        return _parse_reply(body, dropped)
+        return _parse_reply(body)
 
 
 def parse_token_count(body: Mapping[str, Any]) -> int:
@@ -76,13 +70,13 @@ def parse_token_count(body: Mapping[str, Any]) -> int:
     return told_count(body, "inputTokens")
 
 
-def _parse_reply(body: Mapping[str, Any], dropped: tuple[str, ...]) -> ChatCompletionResponse:
+def _parse_reply(body: Mapping[str, Any]) -> ChatCompletionResponse:
     blocks = body["output"]["message"]["content"]
     reason = parse_stop_reason(body.get("stopReason"))
     parts = parse_blocks(blocks, reason, _parse_block)
     message = CompletionMessage(parts, reason, _stop_string(body))
     usage = parse_usage(body.get("usage"))
-    return ChatCompletionResponse(message, usage=usage, dropped=dropped)
+    return ChatCompletionResponse(message, usage=usage)
 
 
 def _parse_block(block: Mapping[str, Any], cut: bool) -> MessagePart | None:
@@ -137,17 +131,13 @@ class StreamParser(EventParser):
 
     A call ends when the next one begins or the message ends, not with its own block: only then is
     it known whether the tokens ran out inside it. Usage comes last, after the message's end.
-
-    Args:
-        dropped: what of the request the model was not sent, by name.
     """
 
     event = "one of ConverseStream"
     end = "messageStop"
 
-    def __init__(self, *, dropped: tuple[str, ...] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._dropped = dropped
         self._calling: list[int] = []
         self._signatures: dict[int, str] = {}
         self._images: dict[int, tuple[str, list[bytes]]] = {}
@@ -171,14 +161,14 @@ class StreamParser(EventParser):
                 case "contentBlockStop":
                     return self._end_block(said["contentBlockIndex"])
                 case "messageStart":
-                    return [StreamStart(0, dropped=self._dropped)]
+                    return [StreamStart()]
                 case "messageStop":
                     return self._progress(self._end_message(said))
                 case "metadata" if self._stop_reason is not None:
                     return [self._completed(parse_usage(said.get("usage")))]
                 case "output":  # all of it, from what ignores that a stream was asked for
                     self._ended = True
-                    return list(reply_events(parse_reply(event, dropped=self._dropped)))
+                    return list(reply_events(parse_reply(event)))
         return []
 
     def _begin(self, index: int, start: Mapping[str, Any]) -> Sequence[Delta]:

@@ -38,7 +38,7 @@ from llama_compat.dialects.bedrock_converse.families import (
     untold_effort,
 )
 from llama_compat.dialects.bedrock_converse.seals import render_thought
-from llama_compat.dialects.bedrock_converse.told_calls import with_calls_told
+from llama_compat.dialects.bedrock_converse.told_calls import CALLS_TOLD, with_calls_told
 from llama_compat.dialects.sampling import (
     rendered_parameters,
     sampling_members,
@@ -116,7 +116,10 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         APIError: 400 naming what the API has no form for.
     """
     family = extras.family_of(request.model)
+    adapted: tuple[str, ...] = ()
     if family != "claude" and _forbids_tools(request):
+        if called_tools(request.messages):
+            adapted = (CALLS_TOLD,)
         # Nothing forbids a call but that there is no tool, which the API takes only where there is
         # no call in the conversation either.
         request = structs.replace(request, messages=with_calls_told(request.messages), tools=())
@@ -151,7 +154,7 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
         body["additionalModelResponseFieldPaths"] = ["/stop_sequence"]
     if request.marks_prompt:
         with_cache_points(body, family)
-    return RenderedRequest(body, dropped=dropped)
+    return RenderedRequest(body, dropped=dropped, adapted=adapted)
 
 
 _SAMPLING = {

@@ -16,6 +16,9 @@ from llama_compat.types import (
     UserMessage,
 )
 
+CALLS_TOLD = "messages.tool_calls=text"
+"""What that is called where it is said what the model was told in another way."""
+
 
 def with_calls_told(messages: Sequence[Message]) -> tuple[Message, ...]:
     """`messages` in which the model says what it has called, and the user what that gave, pictures

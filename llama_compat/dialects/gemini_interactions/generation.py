@@ -11,8 +11,7 @@ from typing import Any
 from llama_compat.dialects.base import UNKNOWN
 from llama_compat.dialects.gemini_interactions.hosted import asked_by_hosted, name_of
 from llama_compat.dialects.members import as_list, as_object, optional_text_in, text_in
-from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
-from llama_compat.dialects.stop_lists import parse_stop_list
+from llama_compat.dialects.openai.parameters import is_neutral, parse_sampling, read_parameter
 from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedTool
 from llama_compat.types import ResponseFormat, SamplingParams, ToolChoice, ToolDefinition
@@ -72,17 +71,12 @@ def parse_sampling_config(config: Mapping[str, Any]) -> SamplingParams:
     Raises:
         APIError: 400 naming the member that is malformed.
     """
-    sampling: dict[str, Any] = {}
-    for name, openai_name in _SAMPLING.items():
-        value, path = config.get(name), f"{CONFIG}.{name}"
-        if value is None:
-            continue
-        if name == "stop_sequences":
-            value = parse_stop_list(value, path)
-        else:
-            CHECKS[openai_name](path, value)
-        sampling[openai_name] = value
-    return parse_sampling(sampling)
+    return parse_sampling(
+        {
+            openai_name: read_parameter(openai_name, config.get(name), f"{CONFIG}.{name}")
+            for name, openai_name in _SAMPLING.items()
+        }
+    )
 
 
 def parse_max_tokens(config: Mapping[str, Any]) -> int | None:
@@ -91,11 +85,9 @@ def parse_max_tokens(config: Mapping[str, Any]) -> int | None:
     Raises:
         APIError: 400, it is no such number.
     """
-    wanted = config.get("max_output_tokens")
-    if wanted is None:
-        return None
-    CHECKS["max_tokens"](f"{CONFIG}.max_output_tokens", wanted)
-    return int(wanted)
+    name = "max_output_tokens"
+    wanted: int | None = read_parameter("max_tokens", config.get(name), f"{CONFIG}.{name}")
+    return wanted
 
 
 def parse_thinking(config: Mapping[str, Any]) -> str | None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
+from llama_compat.dialects.openai.parameters import is_neutral, parse_sampling, read_parameter
 from llama_compat.dialects.sampling import sampling_members
-from llama_compat.dialects.stop_lists import parse_stop_list
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ResponseFormat, SamplingParams
 
@@ -134,8 +133,9 @@ def parse_options(options: Any) -> SamplingParams:
         return SamplingParams()
     if not isinstance(options, dict):
         raise invalid_parameter("options", "'options' must be an object.", "invalid_type")
-    sampling = {openai_name: _parse(options, name) for name, openai_name in OPTIONS.items()}
-    return parse_sampling({name: value for name, value in sampling.items() if value is not None})
+    return parse_sampling(
+        {openai_name: _parse(options, name) for name, openai_name in OPTIONS.items()}
+    )
 
 
 def parse_max_tokens(options: Mapping[str, Any]) -> int | None:
@@ -158,12 +158,9 @@ def _option(options: Mapping[str, Any], name: str) -> Any:
 def _parse(options: Mapping[str, Any], name: str) -> Any:
     """What the option `name` says, checked; None where it says nothing."""
     value, path = _option(options, name), f"options.{name}"
-    if value is None or _is_unset(name, value):
+    if _is_unset(name, value):
         return None
-    if name == "stop":
-        return parse_stop_list(value, path)
-    CHECKS[OPTIONS[name]](path, value)
-    return value
+    return read_parameter(OPTIONS[name], value, path)
 
 
 def parse_format(value: Any) -> ResponseFormat | None:

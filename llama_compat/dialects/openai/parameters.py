@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from llama_compat.dialects.counts import MAX_COUNT, MAX_INT32
 from llama_compat.dialects.sampling import SAMPLING_DEFAULTS, sampling_members
-from llama_compat.dialects.stop_lists import MAX_STOP_STRINGS, too_many
+from llama_compat.dialects.stop_lists import checked_stops, parse_stop_list
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
     GreedySamplingStrategy,
@@ -85,13 +85,12 @@ def _string(name: str, value: Any) -> None:
 
 
 def _stop(name: str, value: Any) -> None:
-    stops = [value] if isinstance(value, str) else value
-    if type(stops) is not list or not all(type(stop) is str for stop in stops):
-        raise _wrong_type(name, "a string or an array of strings", value)
-    if len(stops) > MAX_STOP_STRINGS:
-        raise too_many(name, stops)
-    if "" in stops:
-        raise invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty.")
+    checked_stops(
+        [value] if isinstance(value, str) else value,
+        name,
+        malformed=lambda: _wrong_type(name, "a string or an array of strings", value),
+        empty=lambda: invalid_parameter(name, f"Invalid '{name}': a stop string can't be empty."),
+    )
 
 
 def is_token_id(value: Any) -> bool:
@@ -355,6 +354,25 @@ def _same(value: Any, neutral: Any) -> bool:
 # --------------------------------------------------------------------------------------------------
 # What they mean
 # --------------------------------------------------------------------------------------------------
+
+
+def read_parameter(name: str, value: Any, path: str) -> Any:
+    """What a request says in other words than OpenAI's; None where it says nothing.
+
+    Args:
+        name: OpenAI's, one of `CHECKS`.
+        value: as the client wrote it.
+        path: where.
+
+    Raises:
+        APIError: 400 naming `path`, it is malformed.
+    """
+    if value is None:
+        return None
+    if name == "stop":
+        return parse_stop_list(value, path)
+    CHECKS[name](path, value)
+    return value
 
 
 def parse_sampling(body: Mapping[str, Any]) -> SamplingParams:

@@ -7,7 +7,7 @@ from functools import partial
 
 from llama_compat.guardrails.asked.drawn import may_show, seen, seen_image
 from llama_compat.guardrails.guard import Guard
-from llama_compat.guardrails.relayed.stream import DATA, end_of_event, one_lined
+from llama_compat.guardrails.relayed.framing import DATA, end_of_event, one_lined
 
 
 async def seen_along(

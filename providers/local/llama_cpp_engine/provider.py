@@ -85,7 +85,7 @@ class LlamaCppProvider(LocalProvider):
             raise ProviderStartError(
                 f"The provider '{self.id}' can't import what it needs: {error}"
             ) from error
-        config = self._config_of(name)
+        config = self._with_its_cache(self.config, name)
         self._find_adapters()
         projector = self._projector_of(name)
         model = open_model(name, path, config, projector)
@@ -115,13 +115,6 @@ class LlamaCppProvider(LocalProvider):
             log.warning("%s takes text alone, though %s is there: %s", name, path, error)
             return None
         return path
-
-    def _config_of(self, name: str) -> LlamaCppConfig:
-        """The settings, with as much for the cache as the model may have."""
-        cache = self._kv_caches.get(name)
-        if not cache:
-            return self.config
-        return self.config.model_copy(update={"kv_cache": float(cache)})
 
     # Memory that is shared ------------------------------------------------------------------------
 

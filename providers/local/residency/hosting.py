@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import APIError
@@ -23,6 +23,8 @@ from providers.shared import Shared
 if TYPE_CHECKING:
     from providers.local.residency.residency import Residency
     from providers.local.residency.resident import Resident
+
+Config = TypeVar("Config", bound=ProviderConfig)
 
 _TAKEN = ("max_waiting", "max_sequences")
 """The settings that say how many requests an engine takes."""
@@ -197,6 +199,11 @@ class HostingProvider(Provider):
         else:
             self._kv_caches.pop(name, None)
         return self._open_engine(name, self._wanted_context_length(name))
+
+    def _with_its_cache(self, config: Config, name: str) -> Config:
+        """Settings with as much for the KV cache (`kv_cache`) as the model may have."""
+        cache = self._kv_caches.get(name)
+        return config.model_copy(update={"kv_cache": float(cache)}) if cache else config
 
     def footprint(self, name: str) -> Footprint:
         """See `EngineMaker.footprint`."""

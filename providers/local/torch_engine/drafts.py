@@ -22,7 +22,7 @@ from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.scheduling.draft import Draft
-from providers.local.torch_engine.scheduling.measured import PLACES
+from providers.local.torch_engine.scheduling.measured_guesser import PLACES
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 ENOUGH = 1e18

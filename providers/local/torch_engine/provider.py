@@ -61,7 +61,7 @@ class TorchProvider(LocalProvider):
             return self._engine_of(name, _converted(name, gguf), context_length)
         from providers.local.torch_engine.loading.reading import read_aside
 
-        with read_aside(folder, self._config_of(name)) as aside:
+        with read_aside(folder, self._with_its_cache(self.config, name)) as aside:
             self._import_torch()
             return self._engine_of(name, folder, context_length, aside)
 
@@ -76,7 +76,7 @@ class TorchProvider(LocalProvider):
         from providers.local.torch_engine.engine import started
         from providers.local.torch_engine.loading.loader import load
 
-        config = self._config_of(name)
+        config = self._with_its_cache(self.config, name)
         # Where memory is shared, others answer while this one is loaded.
         where = cpu_thread.on_cpu_thread if self._residency is None else cpu_thread.aside
         if is_reranker(folder):
@@ -114,13 +114,6 @@ class TorchProvider(LocalProvider):
         if self.config.threads is not None:
             # libgomp counts for each thread by itself.
             on_cpu_thread(torch.set_num_threads, self.config.threads)
-
-    def _config_of(self, name: str) -> TorchConfig:
-        """The settings, with as much for the cache as the model may have."""
-        cache = self._kv_caches.get(name)
-        if not cache:
-            return self.config
-        return self.config.model_copy(update={"kv_cache": float(cache)})
 
     # Memory that is shared ------------------------------------------------------------------------
 

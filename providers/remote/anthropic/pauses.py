@@ -37,17 +37,15 @@ class TurnMessage:
 
     Args:
         before: the message that it goes on with; None for the first.
-        dropped: what of the request the vendor was not sent, by name.
 
     Attributes:
         said: the blocks of all messages so far.
         paused: whether it is to go on.
     """
 
-    def __init__(self, before: TurnMessage | None, dropped: tuple[str, ...]) -> None:
-        self._dropped = dropped
+    def __init__(self, before: TurnMessage | None) -> None:
         self._parser: anthropic_messages.StreamParser = anthropic_messages.StreamParser(
-            dropped=dropped, before=None if before is None else before._parser
+            before=None if before is None else before._parser
         )
         self._inputs: dict[int, str] = {}
         self.said: list[Block] = [] if before is None else [*before.said]
@@ -60,7 +58,7 @@ class TurnMessage:
         Raises:
             ValueError: it is no message.
         """
-        reply = anthropic_messages.parse_reply(body, dropped=self._dropped)
+        reply = anthropic_messages.parse_reply(body)
         self.said += body["content"]
         self.paused = body.get("stop_reason") == anthropic_messages.PAUSED
         if not self._begin:
@@ -114,12 +112,11 @@ Ask = Callable[[Sequence[Block], TurnMessage], Events]
 """Asks for the next message of a turn, in which so much has been said; the message reads it."""
 
 
-async def whole_turn(ask: Ask, *, dropped: tuple[str, ...], stream: bool) -> Events:
+async def whole_turn(ask: Ask, *, stream: bool) -> Events:
     """The events of all messages of a turn, as of one.
 
     Args:
         ask: asks for each.
-        dropped: what of the request the vendor was not sent, by name.
         stream: whether they come as streams; otherwise each has all that was said.
 
     Raises (from the generator):
@@ -129,7 +126,7 @@ async def whole_turn(ask: Ask, *, dropped: tuple[str, ...], stream: bool) -> Eve
     usages: list[Usage] = []
     for pauses in range(MAX_PAUSES + 1):
         said = [] if message is None else [*message.said]
-        message = TurnMessage(message, dropped)
+        message = TurnMessage(message)
         kept: list[StreamEvent] = []
         async with aclosing(ask(said, message)) as events:
             async for event in events:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence, Set
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -14,6 +13,7 @@ from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cach
 from llama_compat.dialects.anthropic_messages.versions import VERSION, key_header, takes_sampling
 from llama_compat.dialects.sampling import too_warm
 from llama_compat.dialects.stop_lists import CLAUDES_STOPS, StopBound
+from llama_compat.events import with_told
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fan_out import Events
 from llama_compat.fitting.forced_reply import (
@@ -220,14 +220,15 @@ class AnthropicMessagesProvider(
         if request.marks_prompt:
             body = with_cache_marks({name: to_raw(value) for name, value in body.items()})
         if request.vendor_search is None:
-            return read_reply(
+            said = read_reply(
                 self.id,
                 self._post("messages", request, body, rendered.betas),
-                partial(anthropic_messages.parse_reply, dropped=rendered.dropped),
-                anthropic_messages.StreamParser(dropped=rendered.dropped),
+                anthropic_messages.parse_reply,
+                anthropic_messages.StreamParser(),
                 stream=request.stream,
                 required=["content"],
             )
+            return with_told(said, dropped=rendered.dropped)
 
         def ask(said: Sequence[Block], message: TurnMessage) -> Events:
             turns = [*rendered.body["messages"], {"role": "assistant", "content": said}]
@@ -241,7 +242,7 @@ class AnthropicMessagesProvider(
                 required=["content"],
             )
 
-        return whole_turn(ask, dropped=rendered.dropped, stream=request.stream)
+        return with_told(whole_turn(ask, stream=request.stream), dropped=rendered.dropped)
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the vendor counts in the conversation and its tools."""

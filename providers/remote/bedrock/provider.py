@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from llama_compat.dialects import anthropic_messages, bedrock_converse
 from llama_compat.dialects.bedrock_converse.models import MODELS_PATH, PROFILES_PATH
 from llama_compat.dialects.bedrock_converse.replies import REQUIRED
 from llama_compat.dialects.stop_lists import StopBound
+from llama_compat.events import with_told
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -169,15 +169,16 @@ class BedrockConverseProvider(
         extras = self._streamed if request.stream else self._whole
         rendered = bedrock_converse.render_request(request, extras)
         path = self._path(request.model, "converse-stream" if request.stream else "converse")
-        return read_reply(
+        said = read_reply(
             self.id,
             self.upstream.post(path, encode(rendered.body), request_id=request.request_id),
-            partial(bedrock_converse.parse_reply, dropped=rendered.dropped),
-            bedrock_converse.StreamParser(dropped=rendered.dropped),
+            bedrock_converse.parse_reply,
+            bedrock_converse.StreamParser(),
             stream=request.stream,
             required=REQUIRED,
             decoder=self._decoder(self.id),
         )
+        return with_told(said, dropped=rendered.dropped, adapted=rendered.adapted)
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
         """How many tokens the conversation has as a prompt, as the vendor counts.

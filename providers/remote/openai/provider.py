@@ -21,8 +21,9 @@ from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
 from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
-from llama_compat.dialects.stop_lists import StopBound
+from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
+from llama_compat.events import with_told
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
@@ -43,7 +44,6 @@ from llama_compat.types import (
     RerankRequest,
     RerankResponse,
     StreamEvent,
-    StreamStart,
 )
 from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
@@ -136,7 +136,9 @@ class RemoteOpenAIProvider(
         self.relays = self._wires.keys()
         self._responds = "responses" in self._wires and "chat" not in self._wires
         if "completions" not in self._wires:
-            self.parameters = (responses if self._responds else chat).RENDERED_PARAMETERS
+            self.parameters = chat.RENDERED_PARAMETERS
+        if self._responds:
+            self.parameters = responses.RENDERED_PARAMETERS | {"stop"}
         named_fields = self.config.reasoning_fields
         taken = vendor.reasoning_fields if named_fields is None else named_fields
         self._messages = MessageForm(vendor, taken, self.images)
@@ -185,8 +187,8 @@ class RemoteOpenAIProvider(
         return wire in self._wires and WEB_SEARCH in self.hosted_tools(wire) & known
 
     def stop_bound(self, model: str) -> StopBound:
-        """As its row in the table has it."""
-        return self.vendor.stops
+        """As its row in the table has it; none where all that it has is responses."""
+        return NO_STOPS if self._responds else self.vendor.stops
 
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
@@ -468,11 +470,9 @@ class RemoteOpenAIProvider(
             self.upstream.post(
                 path, encode_fields(fields), request_id=request.request_id, base_url=base_url
             ) as response,
-            aclosing(read(self.id, response)) as events,
+            aclosing(with_told(read(self.id, response), dropped=left_out)) as events,
         ):
             async for event in events:
-                if left_out and isinstance(event, StreamStart):
-                    event = structs.replace(event, dropped=left_out)
                 yield event
 
     def _respond(

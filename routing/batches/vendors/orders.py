@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from providers.remote.batches.base import Order
-from routing.batches.journal.journal import Journal, lock_job, note_results
+from routing.batches.journal.journal import Journal
 from routing.batches.journal.lease import LeaseLost
 from routing.batches.journal.rows import HANDED, TO_HAND, DoneLine, LineRow
+from routing.batches.journal.transactions import lock_job, note_results
 from routing.storage.storage import Storage, Transaction
 
 PREPARING, ORDERED, RUNNING, READ = "preparing", "ordered", "running", "read"

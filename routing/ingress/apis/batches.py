@@ -15,7 +15,7 @@ from llama_compat.text.durations import seconds_of
 from llama_compat.wire.json_fields import JSONFields, from_raw
 from routing.batches.files import FileStore, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, Job
-from routing.batches.shown import openai_batch
+from routing.batches.rendering import openai_batch
 from routing.batches.wires import OPENAI_ENDPOINTS
 from routing.ingress.apis.files.openai import EXPIRES_SECONDS
 from routing.ingress.apis.json_body import body_of

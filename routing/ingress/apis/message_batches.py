@@ -20,7 +20,7 @@ from llama_compat.off_loop import off_loop
 from routing.asgi import headers_by_name
 from routing.batches.files import HIDDEN, unavailable
 from routing.batches.journal.rows import AS_CANCELLED, ENDED, Job
-from routing.batches.shown import message_batch
+from routing.batches.rendering import message_batch
 from routing.batches.wires import MESSAGES_ENDPOINT
 from routing.ingress.apis.batches import found_job, page_of_jobs, window_seconds, worker_of
 from routing.ingress.apis.files.store import streamed

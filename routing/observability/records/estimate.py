@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from llama_compat.extent import BYTES_PER_TOKEN, Prompt
+from llama_compat.extent import Prompt, about_tokens
 from llama_compat.types import Usage
 from routing.observability.sample import Sample
 
@@ -27,7 +27,7 @@ def completion_tokens(sample: Sample) -> int:
     if not head:
         return 0
     text = sum(map(len, _TEXT.findall(head)))
-    return -(-text * sample.size // (len(head) * BYTES_PER_TOKEN))
+    return about_tokens(-(-text * sample.size // len(head)))
 
 
 def counted_or_estimated(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 import pytest
 from hypothesis import given
 
-from llama_compat.events import Collector, ReplyParts, add_usage, reply_events
+from llama_compat.events import Collector, ReplyParts, add_usage, reply_events, with_told
 from llama_compat.types import (
     ChatCompletionResponse,
     CompletionMessage,
@@ -16,6 +18,7 @@ from llama_compat.types import (
     RefusalDelta,
     StopReason,
     StreamComplete,
+    StreamEvent,
     StreamProgress,
     StreamStart,
     TextContent,
@@ -34,6 +37,19 @@ A = TokenLogProbs(TokenLogProb("a", b"a", -1.0))
 B = TokenLogProbs(TokenLogProb("b", b"b", -2.0))
 CALL = ToolCall("c1", "f", {}, "{}")
 TORN = UnparseableToolCall("c2", "g", "{")
+
+
+async def test_the_start_tells_what_the_vendor_was_not_told_besides_what_it_says() -> None:
+    async def said() -> AsyncGenerator[StreamEvent, None]:
+        yield StreamStart(3, dropped=("a",))
+        yield StreamComplete(StopReason.end_of_turn)
+
+    told = with_told(said(), dropped=("a", "b"), adapted=("c=d",))
+    start, end = [event async for event in told]
+    assert start == StreamStart(3, dropped=("a", "b"), adapted=("c=d",))
+    assert end == StreamComplete(StopReason.end_of_turn)
+    nothing = said()
+    assert with_told(nothing) is nothing
 
 
 def collect(*events):

@@ -18,7 +18,15 @@ from llama_compat.dialects.ollama import operations as ollama
 from llama_compat.dialects.openai import operations as openai
 from llama_compat.dialects.openai_responses import operations as responses
 from llama_compat.errors import APIError
-from llama_compat.extent import IMAGE_TOKENS, MAX_TOKENS, Extent, Prompt, largest
+from llama_compat.extent import (
+    BYTES_PER_TOKEN,
+    IMAGE_TOKENS,
+    MAX_TOKENS,
+    Extent,
+    Prompt,
+    about_tokens,
+    largest,
+)
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import parse_fields
 
@@ -195,6 +203,11 @@ def test_an_image_counts_whatever_its_size() -> None:
     assert Prompt({"p": Raw(b'["%b"]' % (b"A" * 4000))}, "p").tokens == IMAGE_TOKENS + 1
     pictured = extent("ollama.GENERATE", images=["A" * 4000]).prompt.tokens
     assert IMAGE_TOKENS < pictured < IMAGE_TOKENS + 10
+
+
+def test_a_part_of_a_token_is_one() -> None:
+    sizes = (0, 1, BYTES_PER_TOKEN, BYTES_PER_TOKEN + 1)
+    assert [about_tokens(size) for size in sizes] == [0, 1, 1, 2]
 
 
 def test_choices_that_are_given_and_made() -> None:

@@ -23,7 +23,7 @@ from llama_compat.dialects.members import (
     wrong_type,
 )
 from llama_compat.dialects.openai.parameters import parse_sampling
-from llama_compat.dialects.stop_lists import MAX_STOP_STRINGS, too_many
+from llama_compat.dialects.stop_lists import checked_stops
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.hosted.asked.common import unread_settings
 from llama_compat.types import (
@@ -176,13 +176,13 @@ def parse_settings(body: Mapping[str, Any]) -> SamplingParams:
 def _parse_stop_sequences(value: Any) -> list[str]:
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise wrong_type("stop_sequences", "an array of strings")
-    if len(value) > MAX_STOP_STRINGS:
-        raise too_many("stop_sequences", value)
-    if "" in value:
-        raise invalid_parameter("stop_sequences", "'stop_sequences': none of them can be empty.")
-    return value
+    name = "stop_sequences"
+    return checked_stops(
+        value,
+        name,
+        malformed=lambda: wrong_type(name, "an array of strings"),
+        empty=lambda: invalid_parameter(name, f"'{name}': none of them can be empty."),
+    )
 
 
 _TIERS = {"auto": "auto", "standard_only": "default"}

@@ -19,8 +19,7 @@ from llama_compat.dialects.gemini.members import (
 )
 from llama_compat.dialects.gemini.requests import THINKING_BUDGETS
 from llama_compat.dialects.gemini.schema import parse_schema
-from llama_compat.dialects.openai.parameters import CHECKS, is_neutral, parse_sampling
-from llama_compat.dialects.stop_lists import parse_stop_list
+from llama_compat.dialects.openai.parameters import is_neutral, parse_sampling, read_parameter
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import ResponseFormat, SamplingParams, ThinkingForm
 
@@ -128,13 +127,7 @@ def parse_sampling_config(config: Mapping[str, Any]) -> SamplingParams:
     for name, openai_name in _SAMPLING.items():
         path = f"{CONFIG}.{name}"
         value = (integer_in if name in _INTEGERS else the_member)(config, name, path)
-        if value is None:
-            continue
-        if name == "stopSequences":
-            value = parse_stop_list(value, path)
-        else:
-            CHECKS[openai_name](path, value)
-        sampling[openai_name] = value
+        sampling[openai_name] = read_parameter(openai_name, value, path)
     return parse_sampling(sampling)
 
 
@@ -147,11 +140,7 @@ def parse_logprobs_config(config: Mapping[str, Any]) -> int | None:
     if not member(config, "responseLogprobs"):
         return None
     path = f"{CONFIG}.logprobs"
-    wanted = integer_in(config, "logprobs", path)
-    if wanted is None:
-        return 0
-    CHECKS["top_logprobs"](path, wanted)
-    return int(wanted)
+    return read_parameter("top_logprobs", integer_in(config, "logprobs", path), path) or 0
 
 
 def parse_max_tokens(config: Mapping[str, Any]) -> int | None:
@@ -162,10 +151,8 @@ def parse_max_tokens(config: Mapping[str, Any]) -> int | None:
     """
     path = f"{CONFIG}.maxOutputTokens"
     wanted = integer_in(config, "maxOutputTokens", path)
-    if wanted is None:
-        return None
-    CHECKS["max_tokens"](path, wanted)
-    return int(wanted)
+    limit: int | None = read_parameter("max_tokens", wanted, path)
+    return limit
 
 
 def parse_candidate_count(config: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 
 from providers.local.torch_engine.heads.head_runner import HeadRunner
-from providers.local.torch_engine.scheduling.measured import MeasuredGuesser
+from providers.local.torch_engine.scheduling.measured_guesser import MeasuredGuesser
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from providers.local.torch_engine.loading.recurrences import Kind, state_shape_of
 from providers.local.torch_engine.model.gated_mlp import UNGATED
 from providers.local.torch_engine.model.recurrent.states import StateShape
-from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
+from providers.local.torch_engine.model.rope import rope_lengths, rope_parameters
 from providers.local.torch_engine.model.torch_step import (
     ACTIVATIONS,
     CLAMPED_SWIGLU,

@@ -20,7 +20,7 @@ from providers.local.torch_engine.loading.kernel_choice import choose_kernels
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.kv_cache import PACKED, CacheShape, KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool, affordable
-from providers.local.torch_engine.model.rope_lengths import LongRope
+from providers.local.torch_engine.model.rope import LongRope
 from providers.local.torch_engine.model_runner import PagedRunner, Runner
 from providers.local.torch_engine.scheduling.scheduler import StepLimits
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS

@@ -113,7 +113,7 @@ def _file_of(module: str) -> str:
     return found.origin
 
 
-_CODE = ("loading.architectures", "media.families", "model.rope_lengths", "model.torch_step")
+_CODE = ("loading.architectures", "media.families", "model.rope", "model.torch_step")
 _MODULES = frozenset((__file__, *map(_file_of, _CODE)))
 """The code that says what is in a reading; it is not imported for one that is kept."""
 

@@ -32,13 +32,12 @@ from providers.local.torch_engine.cpu_kernels.products import PackedLinear
 from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
-from providers.local.torch_engine.model import experts, gated_mlp, latent
+from providers.local.torch_engine.model import experts, gated_mlp, latent, rope
 from providers.local.torch_engine.model.decoder import (
     Decoder,
     Heads,
     Layer,
     Norm,
-    Rope,
     SideInput,
     SideInputs,
 )
@@ -49,6 +48,7 @@ from providers.local.torch_engine.model.recurrent import convolution, gated_delt
 from providers.local.torch_engine.model.recurrent.convolution import Convolution
 from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
 from providers.local.torch_engine.model.recurrent.short_conv import ShortConv
+from providers.local.torch_engine.model.rope import Rope
 from providers.local.torch_engine.starting.kept_weights import KeptTensor, KeptWeights, file_in
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
     modules = (
         *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, latent),
-        *(packing, products, recurrences, short_conv, weights),
+        *(packing, products, recurrences, rope, short_conv, weights),
     )
     files = [__file__, *(str(each.__file__) for each in modules)]
     return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])

@@ -23,14 +23,13 @@ from providers.local.torch_engine.model.decoder import (
     Heads,
     Layer,
     Norm,
-    Rope,
     SideInput,
     SideInputs,
 )
 from providers.local.torch_engine.model.experts import Experts, Router, Rows, StackedMLPs
 from providers.local.torch_engine.model.gated_mlp import UNGATED, GatedMLP
 from providers.local.torch_engine.model.latent import Latent
-from providers.local.torch_engine.model.rope_lengths import rope_lengths, rope_parameters
+from providers.local.torch_engine.model.rope import Rope, rope_lengths, rope_parameters
 
 MLPS = ("mlp", "block_sparse_moe", "feed_forward")
 """What transformers calls a layer's MLP, or its experts."""

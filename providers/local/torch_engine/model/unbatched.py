@@ -20,7 +20,7 @@ import torch
 from transformers import GenerationConfig
 
 from providers.local.torch_engine.model.growing_cache import new_cache
-from providers.local.torch_engine.model.rope_lengths import rope_lengths
+from providers.local.torch_engine.model.rope import rope_lengths
 from providers.local.torch_engine.scheduling import sequence
 from providers.local.torch_engine.scheduling.scheduler import Chunk
 

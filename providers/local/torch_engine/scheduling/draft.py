@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.scheduling.measured import (
+from providers.local.torch_engine.scheduling.measured_guesser import (
     PLACES,
     MeasuredGuesser,
     as_guessed,

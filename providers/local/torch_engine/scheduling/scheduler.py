@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from llama_compat.types import CAN_WAIT
 from providers.local.block_manager import BlockManager
-from providers.local.torch_engine.model.rope_lengths import LongRope
+from providers.local.torch_engine.model.rope import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence

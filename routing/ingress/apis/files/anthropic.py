@@ -15,7 +15,7 @@ from llama_compat.dialects.anthropic_messages.models import render_page
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.documents import ANY_TYPE
-from routing.batches.shown import anthropic_file
+from routing.batches.rendering import anthropic_file
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis.files.store import (
     files_of,

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.documents import ANY_TYPE
-from routing.batches.shown import openai_file
+from routing.batches.rendering import openai_file
 from routing.ingress.apis.files.store import (
     files_of,
     forget,

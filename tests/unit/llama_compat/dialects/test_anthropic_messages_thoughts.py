@@ -193,14 +193,6 @@ def test_what_the_vendor_left_out_is_named(told: Any, named: tuple[str, ...]) ->
     assert start == StreamStart(dropped=named)
 
 
-def test_what_was_not_sent_is_named_too() -> None:
-    message = {"content": [], "usage": {}}
-    named = (EARLIER_THOUGHTS,)
-    assert anthropic_messages.parse_reply(message, dropped=named).dropped == named
-    (start,) = StreamParser(dropped=named).push({"type": "message_start", "message": message})
-    assert start == StreamStart(dropped=named)
-
-
 # Versions, and what clients send ------------------------------------------------------------------
 
 

@@ -25,7 +25,6 @@ from llama_compat.types import (
     ResponseFormat,
     SamplingParams,
     StopReason,
-    StreamStart,
     SystemMessage,
     TextContent,
     ThinkingForm,
@@ -219,10 +218,6 @@ def test_thoughts_that_are_bound_stay_here_where_the_model_must_not_think() -> N
     assert rendered.dropped == ("messages.thinking",)
     assert rendered.body["messages"][1]["content"] == [{"text": "Yes."}]
     assert rendered.body["additionalModelRequestFields"] == {"thinking": {"type": "disabled"}}
-    reply = bedrock.reply([{"text": "Hi"}])
-    assert bedrock_converse.parse_reply(reply, dropped=rendered.dropped).dropped
-    (start, *_) = StreamParser(dropped=rendered.dropped).push({"messageStart": {}})
-    assert start == StreamStart(0, dropped=rendered.dropped)
 
 
 POINT = {"cachePoint": {"type": "default"}}
@@ -419,8 +414,13 @@ def test_others_than_claude_are_told_in_words_what_was_called(asked: dict[str, A
         {"text": ")"},
         {"text": "So?"},
     ]
-    # One that may call goes on as it did.
-    assert "toolConfig" in render(LLAMA, messages, tools=(WEATHER,))
+    rendered = bedrock_converse.render_request(ChatCompletionRequest(LLAMA, messages, **asked))
+    assert rendered.adapted == ("messages.tool_calls=text",)
+    # One that may call goes on as it did, and where nothing was called there is nothing to tell.
+    on = bedrock_converse.render_request(ChatCompletionRequest(LLAMA, messages, tools=(WEATHER,)))
+    assert "toolConfig" in on.body
+    new = bedrock_converse.render_request(ChatCompletionRequest(LLAMA, HI, **asked))
+    assert (on.adapted, new.adapted) == ((), ())
 
 
 def test_there_has_to_be_room_to_think() -> None:

@@ -35,7 +35,7 @@ async def test_all_messages_are_one_reply(stream: bool, pauses: int) -> None:
             yield event
 
     collector = Collector()
-    async for event in whole_turn(ask, dropped=(), stream=stream):
+    async for event in whole_turn(ask, stream=stream):
         collector.add(event)
     times = min(pauses, MAX_PAUSES) + 1
     parts = collector.chat_completion().completion_message.parts
@@ -58,7 +58,7 @@ def _sent_back(number: int) -> list[Block]:
 
 
 async def test_what_is_no_message_is_an_error() -> None:
-    message = TurnMessage(None, ())
+    message = TurnMessage(None)
     start = sdk.stream_events(sdk.message([sdk.text("a")]))[0]
     message.push(start)
     with pytest.raises(ValueError, match="not one of a message"):

@@ -23,7 +23,7 @@ from msgspec import Raw, structs
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai import chat
 from llama_compat.dialects.openai.models import parse_models
-from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
 from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.errors import APIError, StaleConnection
@@ -31,6 +31,7 @@ from llama_compat.exchange import Call, Reply, Target
 from llama_compat.types import AudioContent, StreamStart, UserMessage
 from llama_compat.wire import sse
 from providers import registry
+from providers.answer import answer
 from providers.base import ProviderStartError
 from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.provider import RemoteOpenAIProvider
@@ -246,7 +247,7 @@ async def test_a_vendor_of_responses_alone_is_asked_for_one() -> None:
         vendor_that(says_reply) as vendor,
         provider_for(vendor, "remote::perplexity", api_key="x") as provider,
     ):
-        assert not {"stop", "seed", "top_k"} & provider.parameters
+        assert not {"seed", "top_k"} & provider.parameters
         with suppress(APIError):  # It replies to chats alone.
             async with aclosing(provider.chat_completion(request)) as said:
                 async for _ in said:
@@ -259,6 +260,36 @@ async def test_a_vendor_of_responses_alone_is_asked_for_one() -> None:
         sound = structs.replace(request, messages=(UserMessage((AudioContent("audio/wav", "x"),)),))
         with pytest.raises(APIError, match="chats with audio"):
             await anext(provider.chat_completion(sound))
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked"),
+    [(CHAT, {"messages": SAID}), (COMPLETIONS, {"prompt": "Count"})],
+    ids=["chat", "completions"],
+)
+async def test_responses_which_know_no_stop_strings_are_cut_here(
+    operation: Operation, asked: dict[str, Any]
+) -> None:
+    text = {"type": "output_text", "text": "One END two", "annotations": []}
+    message = {"type": "message", "id": "m", "role": "assistant", "content": [text]}
+    response = {"id": "r", "object": "response", "status": "completed", "output": [message]}
+
+    async def responds(request: web.Request) -> web.StreamResponse:
+        return web.json_response(response)
+
+    stops = [str(number) for number in range(9)] + ["END"]
+    call = call_of({"stop": stops, **asked}, operation)
+    async with (
+        vendor_that(responds) as vendor,
+        provider_for(vendor, "remote::perplexity", api_key="x") as provider,
+    ):
+        reply = await answer(provider, call, THEIRS)
+        assert isinstance(reply.body, bytes)
+        (choice,) = json.loads(reply.body)["choices"]
+        said = choice["message"]["content"] if operation is CHAT else choice["text"]
+        assert (said, choice["finish_reason"], reply.dropped) == ("One ", "stop", ())
+        _, body = vendor.asked[-1]
+        assert "stop" not in json.loads(body)
 
 
 PDF = "data:application/pdf;base64,JVBERi0xLjc="

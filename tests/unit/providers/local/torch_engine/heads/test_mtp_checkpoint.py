@@ -19,7 +19,7 @@ from providers.local.torch_engine.heads.mtp_checkpoint import read_heads
 from providers.local.torch_engine.loading.footprint import footprint
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.scheduling.measured import PLACES
+from providers.local.torch_engine.scheduling.measured_guesser import PLACES
 from tests.unit.providers.local.engines import make_architecture
 from tests.unit.providers.local.torch_engine.formats.checkpoints import set_quantization
 from tests.unit.providers.local.torch_engine.formats.test_fp8 import by_blocks

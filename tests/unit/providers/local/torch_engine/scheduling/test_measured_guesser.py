@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
-from providers.local.torch_engine.scheduling.measured import MEASURED, MeasuredGuesser
+from providers.local.torch_engine.scheduling.measured_guesser import MEASURED, MeasuredGuesser
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, ROW_COST, GuessRoom
 
