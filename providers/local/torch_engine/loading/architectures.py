@@ -171,6 +171,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3": PLAIN,
     "qwen3_moe": PLAIN,
     "qwen3_vl_text": Architecture(in_threes=True),
+    "qwen3_vl_moe_text": Architecture(in_threes=True),
     "qwen3_next": QWEN_NEXT,
     "qwen3_5_text": QWEN_NEXT,
     "qwen3_5_moe_text": QWEN_NEXT,

@@ -238,7 +238,7 @@ async def test_adapters_of_states_are_refused(folder: Path, tmp_path: Path) -> N
             engine.load_adapter(str(adapter))
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_moe_text", "lfm2"])
+@pytest.mark.parametrize("name", ["qwen3_5_moe_text", "lfm2", "lfm2_moe"])
 async def test_the_same_to_the_bit_whatever_else_there_is(tmp_path: Path, name: str) -> None:
     model = make_architecture(tmp_path, name)
     options = {"deterministic": True, "quantization": "none"}
