@@ -49,7 +49,15 @@ _GEMMA_TOKENS = ["<start_of_image>", "<end_of_image>", "<image_soft_token>"]
 _GEMMA_4_TOKENS = ["<|image>", "<image|>", "<|image|>", "<|video|>", "<|audio|>"]
 
 VISION_MODELS = (
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "gemma4", "gemma4 that looks ahead"),
+    *(
+        "qwen2_vl",
+        "qwen2_5_vl",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "gemma3",
+        "gemma4",
+        "gemma4 that looks ahead",
+    ),
     *("idefics3", "smolvlm"),
 )
 
@@ -135,7 +143,9 @@ def _qwen(kind: str) -> Any:
             vision |= {"hidden_size": 32, "intermediate_size": 48, "out_hidden_size": 64}
             vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
             rope["mrope_section"] = [4, 2, 2]
-        if kind != "qwen3_vl":
+        if kind == "qwen3_vl_moe":
+            text = text | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+        if not kind.startswith("qwen3"):
             text = {name: value for name, value in text.items() if name != "head_dim"}
         config = transformers.AutoConfig.for_model(
             kind,
@@ -257,7 +267,7 @@ def _tiles(kind: str) -> Any:
 
 
 _MAKES: dict[str, Any] = {
-    **{kind: _qwen(kind) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")},
+    **{kind: _qwen(kind) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")},
     "gemma3": _gemma,
     "gemma4": _gemma_4(looks_ahead=False),
     "gemma4 that looks ahead": _gemma_4(looks_ahead=True),

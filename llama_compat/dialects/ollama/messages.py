@@ -91,7 +91,8 @@ def parse_content(value: Mapping[str, Any], path: str, text_name: str = "content
     shown = [image_in_base64(image, f"{where}[{index}]") for index, image in enumerate(images)]
     if not shown:
         return text
-    return (TextContent(text), *shown) if text else tuple(shown)
+    # Ollama shows them before the text: `chatPrompt` in its server/prompt.go.
+    return (*shown, TextContent(text)) if text else tuple(shown)
 
 
 def _parse_calls(value: Any, path: str) -> tuple[AnyToolCall, ...]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from providers.base import ProviderStartError
 from providers.local.memory import available_memory
 from providers.local.models.gguf_header import GGUFHeader
-from providers.local.models.quantized import READ, config_in, method_of, settings_of
+from providers.local.models.quantized import config_in, settings_of
 from providers.requirements import require
 
 _TORCH = ("torch", "transformers", "safetensors")
@@ -171,6 +171,8 @@ def _in_torch(
 
     from providers.local.torch_engine.config import TorchConfig
     from providers.local.torch_engine.devices import choose_device, choose_dtype
+    from providers.local.torch_engine.formats.known import quantized_in
+    from providers.local.torch_engine.formats.stored_format import UnreadableError
     from providers.local.torch_engine.kinds import is_embedder, is_reranker
     from providers.local.torch_engine.loading import footprint
     from providers.local.torch_engine.loading.architectures import why_not
@@ -182,10 +184,10 @@ def _in_torch(
     except Exception as error:  # of a damaged file, whatever its reader stumbles over
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise _UnknownError(f"its config.json can't be read: {line}") from error
-    settings = settings_of(config_in(folder))
-    method = None if settings is None else method_of(settings)
-    if method is not None and method not in READ:
-        raise _UnknownError(f"its weights are quantized by {method}, which is not read here")
+    try:
+        quantized = quantized_in(folder)
+    except UnreadableError as error:
+        raise _UnknownError(str(error).removesuffix(".")) from error
     generates, numbers = False, ["none"]
     if is_reranker(folder):
         how = "in batches; it ranks documents"
@@ -196,7 +198,7 @@ def _in_torch(
         how = "in batches" if reason is None else f"one request at a time, since {reason}"
         if reason is None:
             numbers = [*NEEDS, "none"]
-    if weights is None or method is not None:
+    if weights is None or quantized is not None:
         return how, ()
     config = TorchConfig()
     device = choose_device(config.device)

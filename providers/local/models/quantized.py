@@ -7,12 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-READ = frozenset(
-    {"awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4"}
-)
-"""What `local::torch` reads, as configs call it (`quant_method`)."""
-
-
 WHOLE_GROUPS = 32
 """Weights that share a scale in `quantization: int4`: one for a multiple of them can be kept."""
 

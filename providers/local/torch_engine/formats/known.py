@@ -29,7 +29,7 @@ FORMATS: Mapping[str, StoredFormat] = {
     "gptq": GPTQ,
     "mxfp4": MXFP4,
 }
-"""By what a config calls them as `quant_method`: all of `quantized.READ`."""
+"""By what a config calls them as `quant_method`."""
 
 
 class Quantized(NamedTuple):

@@ -7,7 +7,7 @@ experts, windows, keys and values of low rank, and what queries are turned by.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from providers.local.torch_engine.loading.recurrences import Kind, state_shape_of
@@ -171,10 +171,16 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3": PLAIN,
     "qwen3_moe": PLAIN,
     "qwen3_vl_text": Architecture(in_threes=True),
+    "qwen3_vl_moe_text": Architecture(in_threes=True),
     "qwen3_next": QWEN_NEXT,
     "qwen3_5_text": QWEN_NEXT,
     "qwen3_5_moe_text": QWEN_NEXT,
     "lfm2": LFM,
+    "lfm2_moe": replace(
+        LFM,
+        routing=Routing(sigmoid=True),
+        renamed={**LFM.renamed, "rotary_emb": "pos_emb"},
+    ),
     "olmoe": PLAIN,
     "olmo2": OLMO,
     "olmo3": OLMO,

@@ -37,6 +37,9 @@ MLPS = ("mlp", "block_sparse_moe", "feed_forward")
 SHARED = ("shared_expert", "shared_experts", "shared_mlp")
 """What it calls what every token takes beside its experts."""
 
+CORRECTIONS = ("e_score_correction_bias", "expert_bias")
+"""What it calls what is added to the scores of experts where they are chosen alone."""
+
 EPSILONS = ("variance_epsilon", "eps")
 """What its norms call what they add to the mean of the squares."""
 
@@ -141,9 +144,8 @@ class _Layers:
         parameters = rope_parameters(config)
         # There may be parameters for a kind of which there is no layer.
         self._names = [name for name in parameters if name in self._kinds or not name]
-        self.ropes = [
-            _rope(inner.rotary_emb, name, parameters[name], config) for name in self._names
-        ]
+        rotary = getattr(inner, own.name("rotary_emb"))
+        self.ropes = [_rope(rotary, name, parameters[name], config) for name in self._names]
         self._turned = _turned(config, own, self._kinds, self.ropes)
         self._looked_at = _looked_at(config, self._kinds)
         self._residuals = float(config.residual_multiplier) if own.has_multipliers else 1.0
@@ -444,7 +446,7 @@ class _Reader(NamedTuple):
     def _router(self, block: Any, module: Any) -> Router:
         own, scores = self.own.routing, _rows(getattr(module, "wg", module))
         holders = (module, block, getattr(module, "moe_statics", None))
-        corrections = (getattr(each, "e_score_correction_bias", None) for each in holders)
+        corrections = (getattr(each, name, None) for each in holders for name in CORRECTIONS)
         correction = next((each for each in corrections if each is not None), None)
         if own != Routing() or correction is not None:
             # As those who train it do.

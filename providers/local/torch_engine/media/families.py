@@ -21,6 +21,7 @@ FAMILIES: Mapping[str, type[MediumFamily[Any]]] = {
     "qwen2_vl": QwenPictures,
     "qwen2_5_vl": QwenPictures,
     "qwen3_vl": QwenPictures,
+    "qwen3_vl_moe": QwenPictures,
     "gemma3": GemmaPictures,
     "gemma4": Gemma4Pictures,
     "idefics3": TiledPictures,

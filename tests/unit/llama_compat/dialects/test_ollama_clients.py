@@ -99,7 +99,7 @@ images = st.builds(
     st.binary(max_size=30),
 )
 contents = texts | st.builds(
-    lambda text, shown: (TextContent(text), *shown), texts, st.lists(images, min_size=1, max_size=2)
+    lambda text, shown: (*shown, TextContent(text)), texts, st.lists(images, min_size=1, max_size=2)
 )
 
 
@@ -507,7 +507,7 @@ def test_a_prompt_with_a_system_message_and_images_is_a_chat() -> None:
     image = ImageContent(f"data:image/png;base64,{PNG}")
     assert request.messages == (
         SystemMessage("Be brief."),
-        UserMessage((TextContent("Look:"), image)),
+        UserMessage((image, TextContent("Look:"))),
     )
     assert parse(GENERATE, prompt="", images=[PNG]).request.messages == (UserMessage((image,)),)
 

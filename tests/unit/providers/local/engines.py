@@ -263,6 +263,13 @@ HYBRIDS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 3,
         "conv_bias": True,
     },
+    "lfm2_moe": {
+        **EXPERTS,
+        "layer_types": ["conv", "full_attention", "conv"],
+        "num_hidden_layers": 3,
+        "num_dense_layers": 1,
+        "routed_scaling_factor": 1.7,
+    },
 }
 """As `ARCHITECTURES`, of those whose layers are attention in part only."""
 
@@ -289,7 +296,7 @@ def make_architecture(folder: Path, name: str, **members: Any) -> Path:
             if any(part in parameter_name for part in ("norm", "bias", "router.", "_scale")):
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         for buffer_name, buffer in model.named_buffers():
-            if buffer_name.endswith(("e_score_correction_bias", "layer_scalar")):
+            if buffer_name.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar")):
                 buffer.add_(torch.randn_like(buffer) * 0.2)
     model.save_pretrained(folder)
     return folder

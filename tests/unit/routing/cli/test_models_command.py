@@ -112,20 +112,31 @@ def test_those_on_this_machine_and_how_one_goes(
     assert (result.exit_code, "There are none." in result.stderr) == (1, True)
 
 
+@needs_torch
+@pytest.mark.engine
 def test_how_those_on_this_machine_are_quantized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_COMPAT_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
-    for method in ("gptq", "hqq"):
-        settings = {"quantization_config": {"quant_method": method}}
-        local_model(tmp_path, method, model_type="llama", **settings)
-    assert [each["quantized_by"] for each in listed("--local")] == ["gptq", "hqq"]
+    for name, settings in {
+        "gemv": {"quant_method": "awq", "version": "gemv"},
+        "gptq": {"quant_method": "gptq"},
+        "hqq": {"quant_method": "hqq"},
+        "nvfp4": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+    }.items():
+        local_model(tmp_path, name, model_type="llama", quantization_config=settings)
+    found = listed("--local")
+    methods = ["awq", "gptq", "hqq", "compressed-tensors"]
+    assert [each["quantized_by"] for each in found] == methods
+    assert [each["engine"] for each in found] == [None, "local::torch", None, None]
+    assert found[0]["how"] == "its AWQ weights are packed for 'gemv', and not for 'gemm'"
+    assert "in the format 'nvfp4-pack-quantized', which is none of" in found[3]["how"]
     shown = llama_compat("models", "--local").stdout.splitlines()
     [read] = [line for line in shown if "org/gptq" in line]
     [other] = [line for line in shown if "org/hqq" in line]
     assert "local::torch" in read
-    assert "its weights are quantized by hqq, which is not read here" in other
+    assert "its weights are quantized by 'hqq', which is none of" in other
 
 
 @needs_torch

@@ -14,7 +14,6 @@ transformers = pytest.importorskip("transformers", reason="needs the extra 'torc
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
 from providers.base import ProviderStartError
-from providers.local.models.quantized import READ
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.formats.known import FORMATS, quantized_in
 from providers.local.torch_engine.loading.footprint import footprint
@@ -93,7 +92,3 @@ def test_old_configs_say_it_without_the_name(
     found = quantized_in(folder)
     assert found is not None
     assert found.stored is FORMATS[method]
-
-
-def test_all_are_read_that_are_said_to_be() -> None:
-    assert FORMATS.keys() == READ

@@ -75,6 +75,7 @@ WithoutFilms: dict[str, Any] = {
     "qwen2_vl": _without_films("Qwen2VLProcessor", "image_processor", "tokenizer"),
     "qwen2_5_vl": _without_films("Qwen2_5_VLProcessor", "image_processor", "tokenizer"),
     "qwen3_vl": _without_films("Qwen3VLProcessor", "image_processor", "tokenizer"),
+    "qwen3_vl_moe": _without_films("Qwen3VLProcessor", "image_processor", "tokenizer"),
     "gemma4": _without_films(
         "Gemma4Processor", "feature_extractor", "image_processor", "tokenizer"
     ),
