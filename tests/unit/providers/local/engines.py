@@ -22,6 +22,9 @@ from tests.tiny_models import make_tokenizer
 
 GREEDY = GreedySamplingStrategy()
 
+REPLY = 17
+"""Tokens of a reply: as many as fill a block of the cache, wherever in one its prompt ends."""
+
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "llama with llama3 rope": {

@@ -32,6 +32,7 @@ from tests.unit.providers.local.engines import (
     BEYOND,
     FURTHER,
     GREEDY,
+    REPLY,
     STOP_TOKENS,
     UNUSUAL,
     generate,
@@ -82,7 +83,7 @@ both_kernels = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[list[int]]:
-    return reference(folder, PROMPTS, 24)
+    return reference(folder, PROMPTS, REPLY)
 
 
 # The tokens of `generate` ------------------------------------------------------------------------
@@ -94,8 +95,8 @@ async def test_alone_and_then_from_the_prefix_cache(
 ) -> None:
     async with running(folder, kernels=kernels) as engine:
         assert engine.loaded.kernels == kernels
-        cold = [await generate(engine, prompt, 24) for prompt in PROMPTS]
-        warm = [await generate(engine, prompt, 24) for prompt in PROMPTS]
+        cold = [await generate(engine, prompt, REPLY) for prompt in PROMPTS]
+        warm = [await generate(engine, prompt, REPLY) for prompt in PROMPTS]
     assert [result.token_ids for result in cold] == expected
     assert [result.token_ids for result in warm] == expected
     assert [result.cached_tokens for result in cold] == [0] * len(PROMPTS)
@@ -112,7 +113,7 @@ async def test_in_a_batch_with_prompts_cut_into_chunks(
     async with running(
         folder, max_sequences=8, max_step_tokens=max_step_tokens, kernels=kernels
     ) as engine:
-        results = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
+        results = await asyncio.gather(*(generate(engine, prompt, REPLY) for prompt in PROMPTS))
         stats = engine.stats
     assert [result.token_ids for result in results] == expected
     assert stats.generated_tokens > 2 * stats.steps or max_step_tokens < 10
@@ -120,12 +121,12 @@ async def test_in_a_batch_with_prompts_cut_into_chunks(
 
 @both_kernels
 async def test_after_preemption(folder: Path, expected: list[list[int]], kernels: str) -> None:
-    # Room for the longest prompt and its reply, and little more.
-    options = {"kv_cache": kv_bytes(folder, 12), "kernels": kernels}
+    # Room for the longest prompt and its reply, and no more.
+    options = {"kv_cache": kv_bytes(folder, 10), "kernels": kernels}
     async with running(folder, max_sequences=8, **options) as engine:
-        results = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
+        results = await asyncio.gather(*(generate(engine, prompt, REPLY) for prompt in PROMPTS))
         stats = engine.stats
-    assert stats.total_blocks == 12
+    assert stats.total_blocks == 10
     assert stats.preempted > 0
     assert [result.token_ids for result in results] == expected
     assert stats.used_blocks == 0
@@ -457,7 +458,7 @@ async def test_a_failed_step_fails_its_requests_only(
             )
         assert {getattr(error, "status", None) for error in done} == {500}
         assert (engine.stats.failed, engine.stats.used_blocks) == (3, 0)
-        result = await generate(engine, prompt, 24)
+        result = await generate(engine, prompt, REPLY)
     # What the failed step was to leave in the cache is not relied on.
     assert result.cached_tokens == 0
     assert result.token_ids == expected[-1]
@@ -494,8 +495,8 @@ async def test_logits_that_are_no_numbers_fail_their_request_alone(
         with monkeypatch.context() as patch:
             spoil(engine, patch, bad, value)
             *fine, failed = await asyncio.gather(
-                *(generate(engine, prompt, 24) for prompt in PROMPTS[:9]),
-                generate(engine, bad, 24, **sampling, **ENDLESS),
+                *(generate(engine, prompt, REPLY) for prompt in PROMPTS[:9]),
+                generate(engine, bad, REPLY, **sampling, **ENDLESS),
                 return_exceptions=True,
             )
         assert isinstance(failed, APIError)
@@ -504,7 +505,7 @@ async def test_logits_that_are_no_numbers_fail_their_request_alone(
         assert [each.token_ids for each in fine] == expected[:9]  # type: ignore[union-attr]
         assert (engine.stats.failed, engine.stats.used_blocks) == (1, 0)
         # Nothing of it is found again.
-        again = await generate(engine, bad, 24)
+        again = await generate(engine, bad, REPLY)
     assert again.cached_tokens == 0
     assert again.token_ids == expected[-1]
 
@@ -568,7 +569,7 @@ async def test_too_little_memory_shrinks_the_batch(
             return forward(chunks)
 
         monkeypatch.setattr(engine.loaded.runner, "forward", of_three_at_most)
-        results = await asyncio.gather(*(generate(engine, prompt, 24) for prompt in PROMPTS))
+        results = await asyncio.gather(*(generate(engine, prompt, REPLY) for prompt in PROMPTS))
         assert engine.stats.failed == 0
         assert engine.loaded.limits.sequences <= 3
     assert [result.token_ids for result in results] == expected
@@ -588,7 +589,7 @@ async def test_too_little_memory_for_a_long_prompt_takes_shorter_pieces(
 
         with monkeypatch.context() as patch:
             patch.setattr(engine.loaded.runner, "forward", of_ten_at_most)
-            result = await generate(engine, prompt, 24)
+            result = await generate(engine, prompt, REPLY)
         assert engine.stats.failed == 0
         assert engine.loaded.limits.tokens == 8
         assert result.token_ids == expected[-1]
@@ -618,7 +619,7 @@ async def test_too_little_memory_to_choose_tokens_is_told_once(
 
         async def say(prompt: tuple[int, ...]) -> list[int]:
             token_ids = []
-            asked = Generation(prompt, SamplingParams(strategy=GREEDY), 24)
+            asked = Generation(prompt, SamplingParams(strategy=GREEDY), REPLY)
             async for outputs in engine.generate(asked):
                 told.extend(type(each) for each in outputs if isinstance(each, Prefilled))
                 token_ids += [
@@ -664,7 +665,7 @@ async def test_nothing_of_what_ended_so_is_found_again(
             patch.setattr(engine, "_compute", fail)
             with pytest.raises(APIError):
                 await generate(engine, PROMPTS[-1])
-        found = await generate(engine, PROMPTS[-1], 24)
+        found = await generate(engine, PROMPTS[-1], REPLY)
     assert found.cached_tokens == 0
     assert found.token_ids == expected[-1]
 
@@ -742,8 +743,8 @@ async def test_a_request_that_excludes_every_token_ends_alone(
     async with running(folder) as engine:
         [end, *_] = engine.model.stop_tokens
         fine, impossible = await asyncio.gather(
-            generate(engine, PROMPTS[8], 24),
-            generate(engine, PROMPTS[8], 24, allowed_token_ids=(end,), min_tokens=4),
+            generate(engine, PROMPTS[8], REPLY),
+            generate(engine, PROMPTS[8], REPLY, allowed_token_ids=(end,), min_tokens=4),
             return_exceptions=True,
         )
         assert engine.stats.used_blocks == 0

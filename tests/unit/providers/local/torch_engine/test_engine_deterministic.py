@@ -21,6 +21,7 @@ from tests.tiny_adapters import make_adapter
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import (
     GREEDY,
+    REPLY,
     Result,
     generate,
     make_architecture,
@@ -39,9 +40,6 @@ WAYS = [
     pytest.param({"quantization": "float16"}, marks=needs_kernels, id="float16"),
 ]
 
-
-REPLY = 24
-"""Tokens: so many that a block of the cache is filled."""
 
 FEW = 12
 """Requests, of each kind that `Asked` makes: where other tests ask the same kernels with more."""

@@ -16,7 +16,14 @@ from providers.local.engine import Generation
 from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.model import linear
 from tests.tiny_adapters import make_adapter
-from tests.unit.providers.local.engines import GREEDY, generate, opened, running, until
+from tests.unit.providers.local.engines import (
+    GREEDY,
+    REPLY,
+    generate,
+    opened,
+    running,
+    until,
+)
 from tests.unit.providers.local.torch_engine.guessing import (
     SAMPLINGS,
     draw_as_the_model_says,
@@ -75,7 +82,7 @@ async def test_of_every_kind_the_reply_is_the_same(tmp_path: Path, name: str) ->
     published, said = publish(tmp_path, name, MIXING), []
     for settings in (PLAIN, MTP):
         async with running(published.folder, **settings) as engine:
-            said.append([(await generate(engine, each, 40)).token_ids for each in PROMPTS])
+            said.append([(await generate(engine, each, REPLY)).token_ids for each in PROMPTS])
             stats = engine.stats
     assert said[0] == said[1]
     assert stats.guessed_right_tokens > 0
@@ -120,7 +127,7 @@ async def test_guesses_that_are_all_wrong_change_nothing(tmp_path: Path, name: s
     published, said = publish(tmp_path, name), []
     for settings in (PLAIN, MTP):
         async with running(published.folder, **settings) as engine:
-            said.append([(await generate(engine, each, 40)).token_ids for each in PROMPTS])
+            said.append([(await generate(engine, each, REPLY)).token_ids for each in PROMPTS])
             stats = engine.stats
     assert said[0] == said[1]
     assert stats.guessed_tokens - stats.guessed_right_tokens > 10
