@@ -196,7 +196,7 @@ class SharedCounters(ABC):
             taken, epoch, *amounts = await self._run("take", keys_of(charges, lease), arguments)
         except CountersAway as away:
             # It may have been taken all the same.
-            away.lease = lease if away.was_asked else ""
+            away.lease = lease
             raise
         except asyncio.CancelledError:
             self.settle(lease, charges, [0.0] * len(charges))

@@ -361,3 +361,35 @@ async def test_a_crashed_process_holds_nothing_for_long(redis: RedisServer) -> N
 async def _lets_in(counters: RedisCounters, charge: Charge) -> bool:
     await asyncio.sleep(0.02)
     return bool((await counters.take([charge])).lease)
+
+
+async def test_what_others_used_is_raised_to_and_drains_from_then_on() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    rule = Rule("key:r", Resource.requests, 60, "key 'r'")  # one drains in a second
+    charge = Charge(rule, rule.counter, use=1.0)
+    for _ in range(10):
+        await counters.take([charge])
+    clock.raw += 8.0
+    counters.raise_to(charge, 6.0, 0.0)
+    clock.raw += 1.0
+    assert (await counters.take([charge])).levels == [(6.0, 0.0)]
+    # Less than there is changes nothing.
+    counters.raise_to(charge, 2.0, 0.0)
+    assert (await counters.take([charge])).levels == [(7.0, 0.0)]
+
+
+async def test_who_runs_here_is_among_those_who_run() -> None:
+    counters = MemoryCounters(Clock())
+    rule = Rule("key:c", Resource.concurrent, 4, "key 'c'")
+    charge = Charge(rule, rule.counter, 1.0)
+    own = await counters.take([charge])
+    for running, places in ((1.0, 3), (3.0, 1), (4.0, 0), (0.0, 3)):
+        counters.raise_to(charge, 0.0, running)
+        leases = [(await counters.take([charge])).lease for _ in range(4)]
+        assert sum(map(bool, leases)) == places
+        for lease in filter(None, leases):
+            counters.settle(lease, [charge], [0.0])
+    counters.settle(own.lease, [charge], [0.0])
+    counters.raise_to(charge, 0.0, 0.0)
+    assert counters.held(charge.counter) == 0
