@@ -144,13 +144,13 @@ class LeftReply(Struct, frozen=True):
 
     Attributes:
         owner: whose it is.
-        created: when it was begun, in seconds since 1970.
+        age: seconds since it was begun.
         reply: as it is kept.
         at_vendor: who makes it, if that is a vendor.
     """
 
     owner: str
-    created: float
+    age: float
     reply: dict[str, Any]
     at_vendor: AtVendor | None
 
@@ -219,7 +219,7 @@ class RunningReplies:
             now,
         )
         return [
-            LeftReply(owner, created, msgspec.json.decode(reply), placed(place))
+            LeftReply(owner, max(0.0, now - created), msgspec.json.decode(reply), placed(place))
             for owner, created, reply, place in rows
         ]
 

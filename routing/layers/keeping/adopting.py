@@ -4,7 +4,6 @@ then, which counts and is recorded when it ends."""
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ class Adopter:
         operation = next(each.operation for each in KEPT_CALLS.values() if each.api is api)
         request_id = at.request_id or f"req_{os.urandom(12).hex()}"
         request = Request(operation, request_id, principal, status=200, goes_on=True)
-        request.begun -= max(0.0, time.time() - left.created)
+        request.begun -= left.age
         request.asks({}, Asked(at.asked or str(left.reply.get("model", ""))))
         with suppress(APIError):  # the template may have lost the model
             runtime.route(request)

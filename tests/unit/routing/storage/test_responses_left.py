@@ -74,7 +74,12 @@ async def test_what_is_left_is_claimed_by_one(store: ResponseStore, clock: Clock
     (claimed,) = filter(None, claims)
     by = "abc"[claims.index(claimed)]
     first = next(each for each in claimed if each.at_vendor is not None)
-    assert (len(claimed), first.owner, first.created, first.at_vendor) == (2, OWNER, begun, at)
+    assert (len(claimed), first.owner, first.age, first.at_vendor) == (
+        2,
+        OWNER,
+        clock.now - begun,
+        at,
+    )
     assert await running.left() == {}
     # Who was taken for dead is told so, and completes nothing.
     done = response("r1", background=True)
