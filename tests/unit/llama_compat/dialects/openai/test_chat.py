@@ -1000,6 +1000,34 @@ def test_a_stream_begins_with_the_role_and_ends_with_the_reason():
     assert all("usage" not in chunk for chunk in chunks)
 
 
+def test_the_first_chunk_says_whether_a_call_or_words_begin():
+    """As OpenAI's own: clients take an empty text for the beginning of one."""
+    begun = ToolCallDelta(0, ToolCallParseStatus.started, call_id="c1", tool_name="f")
+    ends = StreamComplete(StopReason.end_of_turn)
+    for first, content in (
+        (StreamProgress(begun), None),
+        (StreamProgress(TextDelta("Hi")), ""),
+        (StreamProgress(ReasoningDelta("why")), ""),
+        (ends, ""),
+    ):
+        chunks = rendered(StreamStart(), first, StreamProgress(begun), ends)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert deltas[0] == {"role": "assistant", "content": content}
+        assert not any("role" in delta for delta in deltas[1:])
+
+
+def test_a_first_chunk_waits_for_what_is_said_in_its_choice():
+    renderer = StreamRenderer(**LABELS, include_usage=False)
+    for choice in (0, 1):
+        assert not list(renderer.render(choice, StreamStart(token_ids=(1, 2))))
+    assert not list(renderer.render(0, StreamProgress(TextDelta(""))))
+    first, second = renderer.render(1, StreamProgress(TextDelta("a")))
+    assert (first["choices"][0]["index"], first["prompt_token_ids"]) == (1, [1, 2])
+    assert second["choices"][0]["delta"] == {"content": "a"}
+    assert len(list(renderer.render(1, StreamProgress(TextDelta("b"))))) == 1
+    assert len(list(renderer.render(0, StreamComplete(StopReason.end_of_turn)))) == 2
+
+
 def test_usage_comes_last_and_is_null_before():
     chunks = rendered(
         StreamStart(), StreamComplete(StopReason.end_of_turn, Usage(3, 1)), include_usage=True
