@@ -40,6 +40,7 @@ def template(path: Path, server: postgres.PostgresServer, *models: str) -> Path:
         keys=[
             {"name": "two", "key": "sk-two-of-them", "limits": {"concurrent": 2}},
             {"name": "four", "key": "sk-four-a-minute", "limits": {"requests_per_minute": 4}},
+            {"name": "fresh", "key": "sk-four-as-well", "limits": {"requests_per_minute": 4}},
             {"name": "free", "key": "sk-free-for-all"},
         ],
         providers=[{"id": "echo", "type": "local::echo", "config": {"delay_ms": 20}}],
@@ -70,7 +71,7 @@ def test_two_gateways_agree_while_it_is_there_and_share_while_it_is_not(
         server.stop()
         for each in (one, other):
             wire.eventually(lambda each=each: health(each)["fleet"]["store"] == "away")  # type: ignore[misc]
-        shares = [[ask(each, "sk-four-a-minute").status for _ in range(4)] for each in (one, other)]
+        shares = [[ask(each, "sk-four-as-well").status for _ in range(4)] for each in (one, other)]
         assert [sorted(each) for each in shares] == [[200, 200, 429, 429]] * 2
         assert health(one)["warnings"]
         server.start()

@@ -166,8 +166,8 @@ def test_sends_options_images_and_formats(vendor: NativeVendor, client: ollama.C
     )
     asked = vendor.last.body
     assert asked["messages"][0]["content"] == [
-        {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": PIXEL}},
+        {"type": "text", "text": "Look:"},
     ]
     assert asked["response_format"]["json_schema"]["schema"] == schema
     limit = asked.get("max_completion_tokens", asked.get("max_tokens"))
