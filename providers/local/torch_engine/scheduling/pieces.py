@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable
 
 FIRST_TOKENS = 8
-"""Of a piece, as long as nothing is known; a small one has no more."""
+"""Of a piece, as long as nothing is known, and of a small one."""
 
 SMALL_SHARE = 0.25
-"""Of the others, what a small piece has: near the end of a prompt even `FIRST_TOKENS` may take
-longer than a piece may."""
+"""Of what fits, what a small piece has where even `FIRST_TOKENS` take longer than a piece may, as
+near the end of a prompt on a CPU."""
 
 LEAST_TOKENS = 2
 """So many there are at least: the prompt comes in, however slow it is."""
@@ -86,16 +86,19 @@ class PromptPieces:
             self._small_next = True
             return 0
         usual, fits = self._usual_seconds(replies), None
-        if usual is not None and not self._small_next:
+        if usual is not None:
             fits = self._pieces.tokens(MARGIN * (self._slowdown - 1), usual)
-        self._small_next = False
-        self._is_small = fits is None
+        self._is_small, self._small_next = self._small_next or fits is None, False
         if fits is None:
-            return self._rounded(min(FIRST_TOKENS, SMALL_SHARE * self._pieces.usual_tokens))
+            return self._rounded(FIRST_TOKENS)
+        if self._is_small:
+            return self._rounded(FIRST_TOKENS if fits >= FIRST_TOKENS else SMALL_SHARE * fits)
         return self._rounded(min(fits, MOST_GROWTH * self._largest))
 
     def _rounded(self, tokens: float) -> int:
-        whole = int(min(tokens, self._most))
+        if tokens >= self._most:
+            return self._most
+        whole = int(tokens)
         return min(self._most, max(LEAST_TOKENS, whole - whole % MULTIPLE))
 
     def begins(self, replies: int, tokens: int) -> None:
@@ -136,11 +139,6 @@ class _Pieces:
     def __init__(self) -> None:
         self._small: deque[tuple[float, int]] = deque(maxlen=SMALL_PIECES)
         self._others: tuple[float, float] | None = None
-
-    @property
-    def usual_tokens(self) -> float:
-        """Of those that are no small ones; infinite where there was none."""
-        return float("inf") if self._others is None else self._others[0]
 
     def learn(self, tokens: int, seconds: float, *, is_small: bool) -> None:
         """A piece of so many tokens took so long."""
