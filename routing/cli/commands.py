@@ -23,6 +23,7 @@ from routing.cli.terminal import fail as _fail
 from routing.cli.terminal import load as _load
 from routing.cli.terminal import print_ as _print
 from routing.cli.terminal import table as _table
+from routing.process.signals import reload_waits
 
 if TYPE_CHECKING:
     from llama_compat.distribution import Distribution
@@ -106,23 +107,30 @@ def run(
     watched = _watched(template) if reload_on_change else None
     from providers.imports import importing
 
-    with importing():
-        distribution = _load(template)
-    pulling.pull_missing(distribution, asked_to=pull)
-    if workers == 1:  # those that are forked load it themselves
-        _load_ahead(distribution)
-    with importing():
-        from providers.base import ProviderStartError
-        from routing.observability.request_line import LOG_FORMAT
-        from routing.process.server import ServerStartError, serve
+    # One that comes before there is a server concerns a template that may have been read already.
+    with reload_waits():
+        with importing():
+            distribution = _load(template)
+        pulling.pull_missing(distribution, asked_to=pull)
+        if workers == 1:  # those that are forked load it themselves
+            _load_ahead(distribution)
+        with importing():
+            from providers.base import ProviderStartError
+            from routing.observability.request_line import LOG_FORMAT
+            from routing.process.server import ServerStartError, serve
 
-    os.environ[LOG_FORMAT] = log_format.value  # for the workers too
-    try:
-        code = serve(
-            distribution, source=template, host=host, port=port, workers=workers, watched=watched
-        )
-    except (ProviderStartError, ServerStartError) as error:
-        _fail(error)
+        os.environ[LOG_FORMAT] = log_format.value  # for the workers too
+        try:
+            code = serve(
+                distribution,
+                source=template,
+                host=host,
+                port=port,
+                workers=workers,
+                watched=watched,
+            )
+        except (ProviderStartError, ServerStartError) as error:
+            _fail(error)
     _end(code)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 RELOAD_SIGNAL: signal.Signals | None = getattr(signal, "SIGHUP", None)
 """Windows has none."""
-
 
 SIGNALS = STOP_SIGNALS if RELOAD_SIGNAL is None else (*STOP_SIGNALS, RELOAD_SIGNAL)
 """All of them."""
@@ -32,6 +33,21 @@ class Terminal:
     def closed(self) -> bool:
         """Whether it has been closed, and this process should end with it."""
         return self._matters and not _has_terminal()
+
+
+@contextmanager
+def reload_waits() -> Iterator[None]:
+    """Let what asks for a reload wait until this process minds it, which `unblock_signals` says;
+    where it comes to nothing, it waits no longer."""
+    if RELOAD_SIGNAL is None or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [RELOAD_SIGNAL])
+    try:
+        yield
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
 
 
 def unblock_signals(*numbers: signal.Signals) -> None:

@@ -80,6 +80,7 @@ def serve_in_workers(
         signal.signal(
             RELOAD_SIGNAL, lambda *_: group.stop() if terminal.closed() else group.reload()
         )
+        unblock_signals(RELOAD_SIGNAL)
     try:
         return group.run()
     finally:

@@ -141,6 +141,33 @@ def test_all_workers_follow(
         assert ask(server, "kept/plain", f"{request_id}-last").status == 200
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells what is blocked")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reload_that_is_asked_for_before_there_is_a_server_comes_then(
+    upstream: ScriptedUpstream, tmp_path: Path, workers: int
+) -> None:
+    path = template(tmp_path, upstream, "holds")
+    server = ServerProcess(path, options=["--workers", str(workers)], executable=COMMAND)
+    try:
+        deadline = time.monotonic() + STOP_SECONDS
+        while not blocks_reload(server.process.pid):
+            assert time.monotonic() < deadline, server.log
+            time.sleep(0.001)
+        assert "serving at" not in server.log
+        server.send_signal(signal.SIGHUP)
+        wait_for(server, workers, "is reloaded")
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+def blocks_reload(pid: int) -> bool:
+    """Whether the process has its SIGHUP wait."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (blocked,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked, 16) & 1 << signal.SIGHUP - 1)
+
+
 def test_a_worker_that_starts_while_there_is_a_reload_follows_too(
     upstream: ScriptedUpstream, tmp_path: Path, request_id: str
 ) -> None:
