@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from bench.engine import prompts_of
+from bench.long_prompt import percentile
 from bench.machine import write_results
 from bench.served import serve
 from providers.local.models import store as model_store
@@ -49,13 +50,12 @@ class Gaps:
 
     def figures(self) -> dict[str, float]:
         """In milliseconds, and for how long it was in seconds."""
-        tokens, late = sorted(self.tokens), sorted(self.late)
         return {
-            "token_p50_ms": round(1000 * tokens[len(tokens) // 2], 2),
-            "token_p99_ms": round(1000 * tokens[int(0.99 * len(tokens))], 2),
-            "token_longest_ms": round(1000 * tokens[-1], 1),
-            "loop_p99_late_ms": round(1000 * late[int(0.99 * len(late))], 2),
-            "loop_latest_ms": round(1000 * late[-1], 1),
+            "token_p50_ms": round(1000 * percentile(self.tokens, 0.5), 2),
+            "token_p99_ms": round(1000 * percentile(self.tokens, 0.99), 2),
+            "token_longest_ms": round(1000 * max(self.tokens), 1),
+            "loop_p99_late_ms": round(1000 * percentile(self.late, 0.99), 2),
+            "loop_latest_ms": round(1000 * max(self.late), 1),
             "seconds": round(self.seconds, 2),
         }
 

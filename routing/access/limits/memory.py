@@ -42,7 +42,7 @@ class CountersAway(Exception):
     Attributes:
         was_asked: as it is given.
         lease: what was asked for and may have been taken all the same, as there was no answer: it
-            is to be settled. Empty where nothing was asked.
+            is to be settled. Empty where they were known to be away.
     """
 
     def __init__(self, *, was_asked: bool = False) -> None:

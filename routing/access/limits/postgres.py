@@ -12,7 +12,7 @@ from typing import Any
 
 from providers.base import ProviderStartError
 from routing.access.limits.names import lease_of
-from routing.access.limits.shared import CONNECT_SECONDS, SharedCounters
+from routing.access.limits.shared import SharedCounters
 from routing.storage.storage import Migrations, StorageError, open_storage
 
 SCHEMA = "llama_compat"
@@ -243,7 +243,7 @@ class PostgresCounters(SharedCounters):
         self._idle.clear()
 
     def _opening_seconds(self) -> float:
-        return 0.0 if self._idle else max(CONNECT_SECONDS, self._answer_seconds)
+        return 0.0 if self._idle else self._connect_seconds
 
     async def _execute(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         if not self._has_tables:
@@ -270,7 +270,7 @@ class PostgresCounters(SharedCounters):
 
         return await asyncpg.connect(
             self._address,
-            timeout=max(CONNECT_SECONDS, self._answer_seconds),
+            timeout=self._connect_seconds,
             server_settings={"search_path": SCHEMA, "application_name": "llama-compat"},
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from routing.access.limits.shared import CONNECT_SECONDS, SharedCounters
+from routing.access.limits.shared import SharedCounters
 from routing.storage.redis_client import redis_client
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class RedisCounters(SharedCounters):
             self._answer_seconds,
             purpose="to count limits in Redis",
             setting="`server.fleet` (or `server.limits`) has",
-            connect_seconds=max(CONNECT_SECONDS, self._answer_seconds),
+            connect_seconds=self._connect_seconds,
             decode_responses=True,
         )
         common = (_FOLDER / "common.lua").read_text("utf-8")

@@ -135,6 +135,11 @@ class SharedCounters(ABC):
     def _is_no_answer(self, error: Exception) -> bool:
         """Whether the store has said nothing, in time."""
 
+    @property
+    def _connect_seconds(self) -> float:
+        """How long it may take to open a connection."""
+        return max(CONNECT_SECONDS, self._answer_seconds)
+
     def _opening_seconds(self) -> float:
         """How much longer the next question may take, as a connection is opened for it."""
         return 0.0
