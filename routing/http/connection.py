@@ -9,7 +9,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from llama_compat.errors import APIError, request_timed_out
+from llama_compat.connection_errors import request_timed_out
+from llama_compat.errors import APIError
 from routing.asgi import UPGRADE
 from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience

@@ -8,7 +8,7 @@ import logging
 import socket
 from contextlib import suppress
 
-from llama_compat.errors import too_many_connections
+from llama_compat.connection_errors import too_many_connections
 from llama_compat.going_on import going_on
 from routing.http.connection import Connection
 from routing.http.exchange import STATUS_LINES

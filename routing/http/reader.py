@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 import httptools
 
-from llama_compat.errors import APIError, headers_too_large, malformed_request
+from llama_compat.connection_errors import headers_too_large, malformed_request
+from llama_compat.errors import APIError
 from routing.asgi import HEADERS
 from routing.http.limits import Limits
 

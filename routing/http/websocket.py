@@ -18,7 +18,8 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from llama_compat.errors import APIError, connection_limit_reached, request_timed_out
+from llama_compat.connection_errors import connection_limit_reached, request_timed_out
+from llama_compat.errors import APIError
 from routing.allowance import Allowance
 from routing.asgi import RawHeaders
 from routing.http.patience import Patience

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from llama_compat.errors import (
-    APIError,
-    compressed_body,
-    invalid_parameter,
-    request_timed_out,
-    request_too_large,
-    too_many_bodies,
-)
+from llama_compat.connection_errors import compressed_body, request_timed_out, too_many_bodies
+from llama_compat.errors import APIError, invalid_parameter, request_too_large
 from llama_compat.off_loop import LARGE_BYTES
 from llama_compat.wire.json_fields import JSONFields, parse_fields
 from llama_compat.wire.json_size import (

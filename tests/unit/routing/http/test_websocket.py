@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from websockets.frames import Frame
 
+from llama_compat.connection_errors import too_many_bodies
 from llama_compat.distribution.server import WebSocketSettings
-from llama_compat.errors import APIError, too_many_bodies
+from llama_compat.errors import APIError
 from routing.asgi import UPGRADE
 from routing.http.websocket import FIRST_STEP_BYTES, MAX_EMPTY_FRAMES, MAX_OPEN, WebSocket
 from tests.unit.routing.http.serving import Client, Serving, respond, serving, until
