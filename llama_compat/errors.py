@@ -8,8 +8,9 @@ this software answers with; their statuses, types and codes are the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 from llama_compat.error_classes import ErrorClass, classify
 from llama_compat.wire.json_fields import to_raw
@@ -54,6 +55,8 @@ class APIError(Exception):
         vendor_body: the dialect of the vendor's own words for it (empty until a relay says which)
             and the words, where it is a vendor's error: a client that speaks the same gets them
             as they are.
+        model: the model of this machine that `message` names in quotes, as the template does, which
+            may be a path: see `about`.
         was_sent: whether the request was sent anywhere. Where it was refused before, here, that
             says nothing of a target, and another is looked for whatever the template lists.
         is_last: whether nobody else may be asked in its place, as something has been done already
@@ -83,6 +86,23 @@ class APIError(Exception):
         self.code = code
         self.headers = dict(headers or {})
         self.vendor_body: tuple[str, bytes] | None = None
+        self.model: str | None = None
+
+    def about(self, model: str) -> Self:
+        """Note that `message` names `model`, which its client knows by another name."""
+        self.model = model
+        return self
+
+    def said_of(self, name: str) -> APIError:
+        """The same of its model by the name that a client asked for. Another error, since several
+        requests, of which each has its own name for the model, may have failed by one."""
+        if self.model is None:
+            return self
+        message = self.message.replace(f"'{self.model}'", f"'{name}'")
+        said = type(self).__new__(type(self), message)
+        said.__dict__.update(self.__dict__)
+        said.message, said.headers, said.model = message, dict(self.headers), None
+        return said
 
     def let_go(self) -> None:
         """Let go of the frames that it and what caused it came through.
@@ -164,6 +184,23 @@ class StaleConnection(APIError):
     def blames_target(self) -> bool:
         """Whether it counts against the target that gave it."""
         return False
+
+
+@contextmanager
+def told_by_name(name: str) -> Iterator[None]:
+    """What goes wrong with a model of this machine meanwhile is said of it by `name`, which the
+    client asked for.
+
+    Raises:
+        APIError: what was raised, as `APIError.said_of` has it.
+    """
+    try:
+        yield
+    except APIError as error:
+        said = error.said_of(name)
+        if said is error:
+            raise
+        raise said from error
 
 
 # What is wrong with a request ---------------------------------------------------------------------

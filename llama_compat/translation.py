@@ -24,6 +24,7 @@ from llama_compat.dialects.base import (
 from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import (
     image_in_reply,
+    told_by_name,
     upstream_error,
 )
 from llama_compat.events import Collector, add_usage, says_something
@@ -257,7 +258,7 @@ async def _rendered(
     labels = Labels.of(call)
     if call.stream:
         renderer = translation.stream_renderer(labels)
-        body = generation.rendered(renderer)
+        body = generation.rendered(renderer, labels.model)
         return Reply(
             body,
             first=await until_content(body, lambda: generation.spoken),
@@ -397,23 +398,29 @@ class _Generation:
         self._add_up([each.usage for each in collectors])
         return collectors
 
-    async def rendered(self, renderer: StreamRenderer) -> AsyncGenerator[bytes, None]:
-        """The streams as one, in the client's language."""
+    async def rendered(self, renderer: StreamRenderer, model: str) -> AsyncGenerator[bytes, None]:
+        """The streams as one, in the client's language.
+
+        Args:
+            renderer: writes it.
+            model: the public id, of which is said what goes wrong.
+        """
         completed: dict[int, StreamComplete] = {}
         searches = 0
-        async with aclosing(interleave(self._streams)) as events:
-            async for choice, event in events:
-                if isinstance(event, StreamComplete):
-                    completed[choice] = event
-                elif self._vendor_searches and _has_searched(event):
-                    searches += 1
-                    self.usage = Usage(units=Units(searches=searches))
-                if not self.spoken:
-                    self.spoken = says_something(event)
-                    if isinstance(event, StreamStart):
-                        self._note(event)
-                if rendered := renderer.render(choice, event):
-                    yield rendered
+        with told_by_name(model):
+            async with aclosing(interleave(self._streams)) as events:
+                async for choice, event in events:
+                    if isinstance(event, StreamComplete):
+                        completed[choice] = event
+                    elif self._vendor_searches and _has_searched(event):
+                        searches += 1
+                        self.usage = Usage(units=Units(searches=searches))
+                    if not self.spoken:
+                        self.spoken = says_something(event)
+                        if isinstance(event, StreamStart):
+                            self._note(event)
+                    if rendered := renderer.render(choice, event):
+                        yield rendered
         usage = self._add_up([completed[choice].usage for choice in sorted(completed)])
         if rendered := renderer.finish(usage):
             yield rendered

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from llama_compat.dialects.base import Kind
-from llama_compat.errors import APIError, unsupported_capability
+from llama_compat.errors import told_by_name, unsupported_capability
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
 from llama_compat.fitting.relayed import fit_fields
@@ -36,29 +36,19 @@ def answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
     """Have `provider` answer `call` from its model `target`.
 
     A wire that it speaks itself is relayed; for all others the call is put into the vocabulary.
+    What goes wrong with a model of this machine is said of it by the name that the client has.
 
     Raises:
         APIError: the call can't be answered, or was not.
     """
     if provider.loads_models:
-        return _in_the_clients_name(provider, call, target)
+        return _by_the_clients_name(provider, call, target)
     return _with_what_was_thought(provider, call, target)
 
 
-async def _in_the_clients_name(provider: Provider, call: Call, target: Target) -> Reply:
-    """Have a model of this machine answer. What goes wrong with it is said of the model that the
-    client asked for: what the template calls it may be a path, which is nobody else's to know.
-
-    Raises:
-        APIError: the call can't be answered, or was not.
-    """
-    try:
+async def _by_the_clients_name(provider: Provider, call: Call, target: Target) -> Reply:
+    with told_by_name(call.model):
         return await _with_what_was_thought(provider, call, target)
-    except APIError as error:
-        for name in (target.model, provider.base_of(target.model)):
-            error.message = error.message.replace(f"'{name}'", f"'{call.model}'")
-        error.args = (error.message,)
-        raise
 
 
 def _with_what_was_thought(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:

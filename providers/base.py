@@ -165,10 +165,6 @@ class Provider:
         """Whether `model` (the provider's name) is another one with an adapter."""
         return False
 
-    def base_of(self, model: str) -> str:
-        """The model that `model` (the provider's name) is, with an adapter or without."""
-        return model
-
     async def load_adapter(self, model: str) -> None:
         """Have the adapter of `model`, which `is_adapted`, in memory.
 

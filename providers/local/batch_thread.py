@@ -71,7 +71,7 @@ class BatchThread:
                 " already. Retry in 1 s.",
                 code="engine_overloaded",
                 headers=retry_after(1),
-            )
+            ).about(self._name)
         gone = Gone(self._stopping)
         loop = asyncio.get_running_loop()
         self._stats.waiting += 1

@@ -38,13 +38,13 @@ class EmbedderThread(BatchThread):
                 "dimensions",
                 f"'dimensions' is {request.dimensions}, but the vectors of the model"
                 f" '{self._name}' have {self._size} numbers.",
-            )
+            ).about(self._name)
         if request.dimensions is not None and (why := self._why_not(request.dimensions)):
             raise invalid_parameter(
                 "dimensions",
                 f"'dimensions' is {request.dimensions}, but the model '{self._name}' {why}. Leave"
                 f" it out for vectors of {self._size} numbers.",
-            )
+            ).about(self._name)
         return await self.in_thread(self._embed, request)
 
     def _why_not(self, dimensions: int) -> str | None:
@@ -89,7 +89,7 @@ class EmbedderThread(BatchThread):
             " -1",
             param="input",
             code="context_length_exceeded",
-        )
+        ).about(self._name)
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """The indices of texts of so many tokens, those together that are computed together."""

@@ -184,7 +184,7 @@ class EngineThread(Generic[S]):
             f" Retry in {seconds} s.",
             code="engine_overloaded",
             headers=retry_after(seconds),
-        )
+        ).about(self.model.name)
 
     def _give_up(self, sequence: S) -> None:
         if sequence.ended:
@@ -366,7 +366,7 @@ def no_numbers(model: str) -> APIError:
         f"The model '{model}' computed no numbers for this request (NaN or infinity), so that there"
         " is no answer: its weights are damaged, or too large for its dtype.",
         code="invalid_model_output",
-    )
+    ).about(model)
 
 
 def nothing_left() -> APIError:

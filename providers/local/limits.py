@@ -92,4 +92,4 @@ def check_token_ids(sampling: SamplingParams, model: LocalModel) -> None:
                     param,
                     f"Invalid token id in '{param}': {token_id}. The model '{model.name}' has the"
                     f" ids 0 to {model.vocab_size - 1}.",
-                )
+                ).about(model.name)

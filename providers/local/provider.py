@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 from msgspec import structs
 from pydantic import ValidationInfo
 
-from llama_compat.errors import invalid_parameter, unsupported_capability
+from llama_compat.errors import APIError, invalid_parameter, unsupported_capability
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -192,9 +192,8 @@ class LocalProvider(
             why = "its 'tool_format' is 'none'"
         else:
             why = (
-                f"how the model '{engine.model.name}' writes tool calls can't be told from its"
-                " chat template or name; the template can say it with 'tool_format', such as"
-                " 'hermes'"
+                "how the model writes tool calls can't be told from its chat template or name; the"
+                " template can say it with 'tool_format', such as 'hermes'"
             )
         # The error is about 'tools'; where they are dropped, the others go with them.
         names = _TOOL_PARAMETERS if self.config.unsupported == "drop" else ("tools",)
@@ -293,21 +292,24 @@ class LocalProvider(
         """Turn texts into vectors; errors as in `Provider.embed`."""
         opened = self._opened(request.model)
         if opened is None or not isinstance(opened.engine, Embedder):
-            raise unsupported_capability(self.id, f"embeddings with the model '{request.model}'")
+            raise self._unable("embeddings", request.model)
         return await opened.engine.embed(request)
 
     async def rerank(self, request: RerankRequest) -> RerankResponse:
         """Say how much each document has to do with a query; errors as in `Provider.rerank`."""
         opened = self._opened(request.model)
         if opened is None or not isinstance(opened.engine, Reranker):
-            raise unsupported_capability(self.id, f"rerank with the model '{request.model}'")
+            raise self._unable("rerank", request.model)
         return await opened.engine.rerank(request)
 
     def _engine(self, name: str) -> Engine:
         engine = self._generating(name)
         if engine is None:
-            raise unsupported_capability(self.id, f"generating with the model '{name}'")
+            raise self._unable("generating", name)
         return engine
+
+    def _unable(self, what: str, model: str) -> APIError:
+        return unsupported_capability(self.id, f"{what} with the model '{model}'").about(model)
 
     def _generating(self, name: str) -> Engine | None:
         opened = self._opened(name)

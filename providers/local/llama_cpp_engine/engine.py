@@ -313,4 +313,4 @@ class LlamaEngine(EngineThread[LlamaSequence]):
             " nothing else runs. Send a shorter prompt, or set a larger 'kv_cache' in the"
             " template.",
             code="out_of_memory",
-        )
+        ).about(self.model.name)

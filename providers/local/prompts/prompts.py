@@ -96,7 +96,7 @@ def chat_prompt(
             f"The model '{model.name}' has no chat template, so it can't answer chat completions."
             " Use /completions, or put a chat_template.jinja into the model's folder.",
             code="no_chat_template",
-        )
+        ).about(model.name)
     size = sum(len(content_text(message.content)) for message in request.messages)
     check_length(size, request, model, "messages")
     media = _media(model, request, limits or MediaLimits())
@@ -138,14 +138,14 @@ def _rendered(
             f"{said} Send another conversation. If none goes well the template has to be mended:"
             " choose another model, and tell who runs this server.",
             code="chat_template_failed",
-        ) from error
+        ).about(model.name) from error
     except RendererClosed as error:
         raise shutting_down() from error
     except Exception as error:  # it says itself what it does not take
         raise invalid_parameter(
             "messages",
             f"The chat template of the model '{model.name}' can't render these messages: {error}",
-        ) from error
+        ).about(model.name) from error
 
 
 # Media --------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def text_prompt(
                 "prompt",
                 f"Invalid token id in 'prompt': {token_id}. The model '{model.name}' has the ids 0"
                 f" to {model.vocab_size - 1}.",
-            )
+            ).about(model.name)
     return prompt or _beginning(model, "prompt")
 
 
@@ -284,7 +284,7 @@ def _beginning(model: LocalModel, param: str) -> tuple[int, ...]:
             param,
             f"'{param}' is empty, and the model '{model.name}' has no beginning-of-text token to"
             " start from.",
-        )
+        ).about(model.name)
     return (token_id,)
 
 
@@ -311,7 +311,7 @@ def _without_tools(model: LocalModel, request: ChatCompletionRequest) -> Sequenc
                 f"The chat template of the model '{model.name}' can't render tool calls and what"
                 " tools answered. Leave them out, or set 'tool_format' for the provider.",
                 "unsupported_content",
-            )
+            ).about(model.name)
     return request.messages
 
 

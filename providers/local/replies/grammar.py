@@ -190,7 +190,7 @@ class Grammars:
                     f" grammar can be enforced ({error}). Leave out what asks for one.",
                     param=guide.path,
                     code="unsupported_parameter",
-                ) from error
+                ).about(self._model.name) from error
         grammar = llguidance.LLMatcher.grammar_from_lark(source)
         matcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():

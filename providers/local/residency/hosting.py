@@ -173,7 +173,8 @@ class HostingProvider(Provider):
         try:
             await host.adapt(adapted.source)
         except ProviderStartError as error:
-            raise APIError(503, str(error), code="model_not_loaded") from error
+            failure = APIError(503, str(error), code="model_not_loaded")
+            raise failure.about(self._base_of(model)) from error
         return adapted.source
 
     def _sources(self, model: str) -> tuple[str, ...]:
@@ -181,13 +182,13 @@ class HostingProvider(Provider):
         found = (each.source for each in self._adapted.values() if each.base == model)
         return tuple(dict.fromkeys(found))
 
-    def base_of(self, model: str) -> str:
-        """See `Provider.base_of`."""
+    def _base_of(self, model: str) -> str:
+        """The model that `model` is, with an adapter or without."""
         adapted = self._adapted.get(model)
         return model if adapted is None else adapted.base
 
     def _host(self, model: str) -> EngineHost | None:
-        shared = self._hosts.get(self.base_of(model))
+        shared = self._hosts.get(self._base_of(model))
         return None if shared is None else shared.value
 
     # Its engines ----------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ class HostingProvider(Provider):
         }
 
     def _wanted_context_length(self, name: str) -> int | None:
-        base = self.base_of(name)
+        base = self._base_of(name)
         return next((each.context_length for each in self.models if each.name == base), None)
 
     def context_length(self, model: str) -> int | None:

@@ -194,8 +194,9 @@ class Residency:
         except TimeoutError:
             self._withdraw(resident, waiter)
             raise _not_loaded(
+                resident,
                 f"The model '{resident.model.name}' had no room in memory within"
-                f" {self.settings.wait_seconds:g} s, as other models are in use. Ask again later."
+                f" {self.settings.wait_seconds:g} s, as other models are in use. Ask again later.",
             ) from None
         except BaseException:
             self._withdraw(resident, waiter)
@@ -236,7 +237,7 @@ class Residency:
             f" for models already, {here} of them for this one. Retry in {seconds} s.",
             code="engine_overloaded",
             headers=retry_after(seconds),
-        )
+        ).about(resident.model.name)
 
     def _grant(self, resident: Resident, waited: float) -> ModelLease:
         resident.leases += 1
@@ -309,7 +310,7 @@ class Residency:
                 continue
             hopeless = self._kept_from(resident, needs)
             if hopeless:
-                self._fail(resident, _not_loaded(hopeless))
+                self._fail(resident, hopeless)
                 continue
             blocked.update(needs)
             self._free(resident, missing, yielding, later)
@@ -421,7 +422,7 @@ class Residency:
             log.error("%s: not loaded: %s", model.name, error, exc_info=_unexpected(error))
             why = f"The model '{model.name}' can't be loaded"
             said = f"{why}: {error}" if isinstance(error, ProviderStartError) else f"{why}."
-            self._fail(resident, _not_loaded(said))
+            self._fail(resident, said)
             self._turn()
             return
         resident.task = None
@@ -476,17 +477,18 @@ class Residency:
         log.info("%s: %s", model.name, "parked" if kept else "unloaded")
         self._turn()
 
-    def _fail(self, resident: Resident, error: APIError) -> None:
+    def _fail(self, resident: Resident, why: str) -> None:
         """Nobody gets what they waited for."""
         while resident.waiting:
             waiter = resident.waiting.popleft()
             if not waiter.granted.done():
                 # Each its own: what is raised keeps the frames that it came through.
-                waiter.granted.set_exception(_not_loaded(error.message))
+                waiter.granted.set_exception(_not_loaded(resident, why))
 
 
-def _not_loaded(message: str) -> APIError:
-    return APIError(503, message, code="model_not_loaded", headers=retry_after(5))
+def _not_loaded(resident: Resident, why: str) -> APIError:
+    error = APIError(503, why, code="model_not_loaded", headers=retry_after(5))
+    return error.about(resident.model.name)
 
 
 def _unexpected(error: BaseException) -> BaseException | None:

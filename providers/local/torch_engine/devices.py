@@ -223,7 +223,7 @@ def no_memory(name: str, device: torch.device) -> APIError:
         f"The memory of '{device}' is not enough for this request of model '{name}'. Send a shorter"
         " prompt or a lower max_tokens, or retry when less is running.",
         code="out_of_memory",
-    )
+    ).about(name)
 
 
 @contextmanager

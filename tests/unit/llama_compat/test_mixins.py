@@ -541,3 +541,15 @@ async def test_a_slow_reader_holds_the_choices_back():
         await asyncio.sleep(0)
     assert given <= 5
     await reply.aclose()
+
+
+async def test_what_breaks_off_a_stream_is_said_of_the_model_that_was_asked_for() -> None:
+    async def break_off(request: Request) -> Events:
+        yield StreamProgress(TextDelta("One"))
+        raise APIError(500, f"The model '{request.model}' failed.").about(request.model)
+
+    provider, call = Scripted(break_off), call_of({**SAID, "stream": True})
+    reply = await answer(provider, call, OWN)
+    assert isinstance(reply.body, AsyncGenerator)
+    with pytest.raises(APIError, match=r"^The model 'public' failed\.$"):
+        await anext(reply.body)

@@ -36,9 +36,6 @@ class Sharing(EchoProvider):
         self.house = House({"cpu": 8}, **settings)
         self.shared = self.house.add(name, {"cpu": 8}, seconds=1.5)
 
-    def base_of(self, model: str) -> str:
-        return model.removesuffix(":adapted")
-
     def resident(self, model: str) -> Resident | None:
         return self.shared
 

@@ -66,7 +66,7 @@ class TextPrompts:
                 raise invalid_parameter(
                     "prompt_name",
                     f"The model '{model}' has no prompt '{prompt_name}'. {self._known()}",
-                )
+                ).about(model)
             return self.named[prompt_name]
         if input_type is None:
             return "" if self.default is None else self.named[self.default]
@@ -79,7 +79,7 @@ class TextPrompts:
                 "input_type",
                 f"The model '{model}' has no prompt for texts of the kind '{input_type}'."
                 f" {self._known()} 'query' and 'document' are always taken.",
-            )
+            ).about(model)
         # A model may be the same for both; none of these is its default then.
         return next((by_name[name] for name in _WORDS[kind] if name in by_name), "")
 

@@ -148,7 +148,7 @@ class TorchReranker(BatchThread):
                 "instruct",
                 f"The model '{self._name}' can't be told what relevance means. Leave 'instruct'"
                 " out.",
-            )
+            ).about(self._name)
         return await self.in_thread(self._rank, request)
 
     # In the thread --------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class TorchReranker(BatchThread):
             " Shorten it.",
             param=param,
             code="context_length_exceeded",
-        )
+        ).about(self._name)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _scores(self, pairs: Sequence[Any], device: torch.device) -> list[float]:
