@@ -26,8 +26,8 @@ from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model.linear import MAKES
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 KERNELS = ("sdpa", "llvm")
 

@@ -11,8 +11,8 @@ from providers.local.block_manager import BLOCK_SIZE
 from providers.local.engine import Generation
 from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading.loader import LoadedModel
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 Windows = list[tuple[int, ...]]
 """Tokens of a text, in pieces of one length that are read apart."""

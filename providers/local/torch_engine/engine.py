@@ -38,9 +38,10 @@ from providers.local.torch_engine.scheduling.sampler import (
     is_plain,
     score_tokens,
 )
-from providers.local.torch_engine.scheduling.scheduler import Chunk, StepBatch, TorchScheduler
+from providers.local.torch_engine.scheduling.scheduler import TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import Guesser, NgramGuesser
+from providers.local.torch_engine.scheduling.step import Chunk, StepBatch
 from providers.local.torch_engine.thread_team import TeamRunner
 
 log = logging.getLogger(__name__)

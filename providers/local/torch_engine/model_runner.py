@@ -22,8 +22,8 @@ from providers.local.torch_engine.model.kv_cache import KVCache, numbers_of
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model.torch_step import TorchStep
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.heads.head_runner import HeadRunner

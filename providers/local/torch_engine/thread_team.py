@@ -10,7 +10,7 @@ import torch
 from providers.local.threads.team_size import TeamSize, sizes
 from providers.local.torch_engine.cpu_thread import on_cpu_thread, use_threads
 from providers.local.torch_engine.model_runner import Runner
-from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class TeamRunner:

@@ -13,7 +13,7 @@ from providers.local.torch_engine.model.linear import Linear
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.model.decoder import Layer
-    from providers.local.torch_engine.scheduling.scheduler import Chunk
+    from providers.local.torch_engine.scheduling.step import Chunk
 
 Place = Literal["qkv", "out", "gate_up", "down"]
 """The products of a layer, as `Layer` and `GatedMLP` have them."""

@@ -17,7 +17,7 @@ from providers.local.torch_engine.model.attention import Scores, SequenceSpan, S
 from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
-from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.step import Chunk
 
 AS_ROWS = 32
 """Tokens of a piece of a prompt that are computed as so many replies: in the kernel of a whole

@@ -28,8 +28,8 @@ from providers.local.torch_engine.model.decoder import ForwardStep
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.scheduling.measured_guesser import PLACES, as_guessed
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class _Waiting(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 from providers.local.torch_engine.kernels.places import Places, PromptSpan
 from providers.local.torch_engine.kernels.staging import Staged
 from providers.local.torch_engine.model_runner import flattened
-from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class Inputs(NamedTuple):

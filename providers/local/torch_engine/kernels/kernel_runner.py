@@ -22,7 +22,7 @@ from providers.local.torch_engine.model.kv_cache import KVCache
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates
 from providers.local.torch_engine.model_runner import PagedRunner, fill_in
-from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class Graph(NamedTuple):

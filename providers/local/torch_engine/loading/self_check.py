@@ -16,8 +16,8 @@ from providers.local.torch_engine.model.experts import Experts
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 SEQUENCES = ((1, 1), (1, 40), (1, 300), (20, 20), (37, 90), (70, 200))
 """New tokens, and how many there are with them."""

@@ -10,7 +10,7 @@ import torch
 from providers.local.torch_engine.media.family import Encoding
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.scheduling.scheduler import Chunk
+    from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class _Rows(NamedTuple):

@@ -22,7 +22,7 @@ from transformers import GenerationConfig
 from providers.local.torch_engine.model.growing_cache import new_cache
 from providers.local.torch_engine.model.rope import rope_lengths
 from providers.local.torch_engine.scheduling import sequence
-from providers.local.torch_engine.scheduling.scheduler import Chunk
+from providers.local.torch_engine.scheduling.step import Chunk
 
 log = logging.getLogger(__name__)
 

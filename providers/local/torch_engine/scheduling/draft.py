@@ -28,8 +28,8 @@ from providers.local.torch_engine.scheduling.measured_guesser import (
     nobody,
 )
 from providers.local.torch_engine.scheduling.sampler import NO_TOKEN, Sampler
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class Draft(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from llama_compat.types import CAN_WAIT
 from providers.local.block_manager import BlockManager
@@ -13,8 +12,10 @@ from providers.local.torch_engine.model.rope import LongRope
 from providers.local.torch_engine.scheduling.courtesy import Courtesy, StepKind
 from providers.local.torch_engine.scheduling.pieces import PromptPieces
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.sequence_states import SequenceStates
 from providers.local.torch_engine.scheduling.speculation import MOST_ROWS, Guesser, GuessRoom
-from providers.local.torch_engine.scheduling.state_slots import Save, StateSlots
+from providers.local.torch_engine.scheduling.state_slots import StateSlots
+from providers.local.torch_engine.scheduling.step import Chunk, StepBatch
 
 SHORT_STEPS = 1000
 """So many steps take less after one had too little memory, before twice as much is tried."""
@@ -33,47 +34,6 @@ class StepLimits:
     sequences: int
     tokens: int
     scored_tokens: int
-
-
-class Chunk(NamedTuple):
-    """The next tokens of one sequence: those from `sequence.computed` on.
-
-    Attributes:
-        sequence: whose.
-        tokens: how many.
-        guessed: tokens that may come after the last of it.
-        tried: where the sequence has a state, the slots of what it is before each of these.
-    """
-
-    sequence: TorchSequence
-    tokens: int
-    guessed: tuple[int, ...] = ()
-    tried: tuple[int, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """How many tokens are computed."""
-        return self.tokens + len(self.guessed)
-
-    @property
-    def samples(self) -> bool:
-        """Whether the token after the chunk is to be chosen."""
-        return self.tokens == self.sequence.uncomputed
-
-    @property
-    def logits(self) -> int:
-        """After how many of its last rows the logits are needed."""
-        if self.sequence.scores_prompt:
-            return self.tokens
-        return 1 + len(self.guessed) if self.samples else 0
-
-
-@dataclass(slots=True)
-class StepBatch:
-    """One step: the chunks that it computes, and the blocks that are full with it."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-    registered: list[int] = field(default_factory=list)
 
 
 class TorchScheduler:
@@ -111,8 +71,9 @@ class TorchScheduler:
         # What is turned otherwise once it is long would have to be sent back amid its guesses.
         self._guesser = guesser if long_rope is None else None
         self._long_rope = long_rope
-        self._states = states
+        self._states: SequenceStates | None = None
         if states is not None:
+            self._states = SequenceStates(states, blocks.block_size, are_kept=prefix_cache)
             blocks.forgotten = states.forget
         self._waiting: list[tuple[int, int, TorchSequence]] = []
         self._arrivals = itertools.count()
@@ -233,10 +194,10 @@ class TorchScheduler:
         if not sequence.ended:
             self.register(batch, Chunk(sequence, right))
             if self._states is not None:
-                self._go_back(self._states, chunk, right)
+                self._states.go_back(chunk, right)
             sequence.computed += right
             if self._states is not None:
-                self._keep(self._states, sequence)
+                self._states.keep(sequence)
         assert self._guesser is not None
         self._guesser.settle(sequence, len(chunk.guessed), right, len(batch.chunks))
 
@@ -244,14 +205,13 @@ class TorchScheduler:
         """A chunk is in the cache, or will be before anything is read from it."""
         chunk.sequence.computed += chunk.tokens
         if self._states is not None:
-            self._keep(self._states, chunk.sequence)
+            self._states.keep(chunk.sequence)
 
     def distrust(self, sequence: TorchSequence) -> None:
         """Nobody may go on from what was computed of `sequence`."""
         self._blocks.unregister(sequence.blocks)
         if self._states is not None:
-            for key in sequence.hashes:
-                self._states.forget(key)
+            self._states.distrust(sequence)
 
     def undo(self, batch: StepBatch) -> None:
         """A step failed: what it was to compute is not in the cache."""
@@ -423,9 +383,8 @@ class TorchScheduler:
         if sequence.media is not None:
             # Tokens that look at each other are computed at once, or not at all.
             del found[sequence.media.begin_of_step(len(found) * size) // size :]
-        with_state = self._with_state(sequence, len(found))
-        sequence.save_after = self._to_save(sequence, len(found), with_state)
-        del found[with_state:]
+        if self._states is not None:
+            del found[self._states.reach(sequence, len(found)) :]
         for block in found:
             self._blocks.share(block)
         needed = self._blocks.blocks_for(len(sequence.token_ids)) - len(found)
@@ -434,9 +393,7 @@ class TorchScheduler:
             self._blocks.release(found)
             return False
         if self._states is not None:
-            last = with_state - 1
-            key = sequence.block_hash(last, size) if with_state else None
-            sequence.state = self._states.begin(key)
+            self._states.begin(sequence, len(found))
         sequence.blocks = found
         sequence.computed = len(found) * size
         sequence.is_long = sequence.uncomputed > self.limits.tokens
@@ -462,8 +419,8 @@ class TorchScheduler:
         if not self._make_room(batch, sequence, sequence.computed + tokens):
             return 0
         chunk = Chunk(sequence, tokens)
-        if self._states is not None and self._prefix_cache:
-            self._save(self._states, chunk)
+        if self._states is not None:
+            self._states.save(chunk)
         # Known from now on: a step writes all its keys and values before it reads any.
         self.register(batch, chunk)
         batch.chunks.append(chunk)
@@ -488,73 +445,6 @@ class TorchScheduler:
             if victim is sequence:
                 return False
         return True
-
-    # States, of models whose layers have them -----------------------------------------------------
-
-    def _with_state(self, sequence: TorchSequence, blocks: int) -> int:
-        """How many of the first `blocks` blocks, that the cache has, it can go on behind."""
-        size = self._blocks.block_size
-        while self._states is not None and blocks:
-            if self._states.is_kept(sequence.block_hash(blocks - 1, size)):
-                break
-            blocks -= 1
-        return blocks
-
-    def _to_save(self, sequence: TorchSequence, found: int, begun: int) -> tuple[int, ...]:
-        """After how many tokens copies of its state are of use to others.
-
-        At the end of what it begins with, for the same once more and what goes on from there; and
-        where its blocks were known already, since others began like that.
-        """
-        size = self._blocks.block_size
-        ends = {found, (len(sequence.token_ids) - 1) // size}
-        return tuple(end * size for end in sorted(ends) if end > begun)
-
-    def _save(self, states: StateSlots, chunk: Chunk) -> None:
-        """Have copies made of the states that a chunk comes to."""
-        sequence, size = chunk.sequence, self._blocks.block_size
-        start, end = sequence.computed, sequence.computed + chunk.tokens
-        known = len(sequence.token_ids) - sequence.awaits_token
-        at = {after: False for after in sequence.save_after if start < after <= end}
-        # And of its reply, where that is now.
-        if chunk.tokens == 1 and end % size == 0:
-            at.setdefault(end, True)
-        for after, follows in at.items():
-            if after <= known and states.is_kept(sequence.block_hash(after // size - 1, size)):
-                continue
-            slot = states.reserve()
-            if slot is not None:
-                sequence.saves.append(Save(after, slot, follows))
-
-    def _go_back(self, states: StateSlots, chunk: Chunk, right: int) -> None:
-        """Make a sequence's state that behind the first so many guesses, which were right; a copy
-        is kept where a block of its reply was full with one of them."""
-        sequence, size = chunk.sequence, self._blocks.block_size
-        assert sequence.state is not None
-        slots = (*chunk.tried, sequence.state)
-        end = (sequence.computed + right) // size * size
-        if self._prefix_cache and end > sequence.computed:
-            slot = states.reserve()
-            if slot is not None:
-                states.states.copy(slots[end - sequence.computed], slot)
-                sequence.saves.append(Save(end, slot, follows=True))
-        if right < len(chunk.guessed):
-            states.states.copy(chunk.tried[right], sequence.state)
-
-    def _keep(self, states: StateSlots, sequence: TorchSequence) -> None:
-        """Keep the copies that were made of a sequence's state, as far as its tokens are known."""
-        size = self._blocks.block_size
-        known = len(sequence.token_ids) - sequence.awaits_token
-        for save in list(sequence.saves):
-            if save.tokens > min(known, sequence.computed):
-                continue
-            sequence.saves.remove(save)
-            key = sequence.block_hash(save.tokens // size - 1, size)
-            is_new = states.keep(save.slot, key)
-            if save.follows:
-                if sequence.followed is not None:
-                    states.forget(sequence.followed)
-                sequence.followed = key if is_new else None
 
     def _turns_from(self, sequence: TorchSequence) -> int:
         """The row of the rotations that it is computed with."""
@@ -582,12 +472,8 @@ class TorchScheduler:
 
     def _release(self, sequence: TorchSequence) -> None:
         self._blocks.release(sequence.blocks)
-        if self._states is not None and sequence.state is not None:
-            self._states.end(sequence.state)
-            sequence.state = None
-            for save in sequence.saves:
-                self._states.give_back(save.slot)
-            sequence.saves.clear()
+        if self._states is not None:
+            self._states.end(sequence)
         sequence.blocks = []
         sequence.computed = 0
         if sequence.scores_prompt:

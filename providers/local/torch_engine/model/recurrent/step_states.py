@@ -17,7 +17,7 @@ from providers.local.torch_engine.model.recurrent.states import LayerStates, Sta
 
 if TYPE_CHECKING:
     from providers.local.torch_engine.model.decoder import Layer
-    from providers.local.torch_engine.scheduling.scheduler import Chunk
+    from providers.local.torch_engine.scheduling.step import Chunk
 
 
 class Recurrence(Protocol):

@@ -25,8 +25,8 @@ from providers.local.torch_engine.model.attention import Scores, SequenceSpan, a
 from providers.local.torch_engine.model.decoder import Layer
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import PagedRunner
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,

@@ -14,8 +14,8 @@ from llama_compat.types import GreedySamplingStrategy, SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.loader import LoadedModel, load
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 from tests.unit.providers.local.torch_engine.heads.mtp_heads import (
     HYBRID,
     KINDS,

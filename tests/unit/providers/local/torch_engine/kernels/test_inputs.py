@@ -13,8 +13,8 @@ pytest.importorskip("transformers", reason="needs the extra 'torch'")
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.kernels.inputs import InputBuffer
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 
 
 def chunk(tokens: range, computed: int, count: int, blocks: list[int]) -> Chunk:

@@ -31,8 +31,8 @@ from providers.local.torch_engine.media.sense import TorchMedium
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
 from providers.local.torch_engine.model.experts import Experts
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,
     FURTHER,

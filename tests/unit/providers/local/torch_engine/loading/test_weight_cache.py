@@ -22,8 +22,8 @@ from providers.local.torch_engine.cpu_thread import on_cpu_thread
 from providers.local.torch_engine.loading import loader, reading
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import (
     ARCHITECTURES,

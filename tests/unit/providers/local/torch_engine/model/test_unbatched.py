@@ -29,8 +29,8 @@ from providers.local.torch_engine.model.unbatched import (
     Way,
     find_way,
 )
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import Chunk
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, opened, running
 from tests.unit.providers.local.tiny_architectures import VOCABULARY, tiny_config

@@ -16,9 +16,9 @@ from providers.local.engine import Generation
 from providers.local.torch_engine.model_runner import flattened
 from providers.local.torch_engine.scheduling.draft import Draft, DraftGuesser
 from providers.local.torch_engine.scheduling.measured_guesser import MEASURED
-from providers.local.torch_engine.scheduling.scheduler import Chunk
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 from providers.local.torch_engine.scheduling.speculation import GuessRoom
+from providers.local.torch_engine.scheduling.step import Chunk
 
 VOCABULARY, LONGEST = 50, 128
 

@@ -9,8 +9,9 @@ import pytest
 from llama_compat.types import CAN_WAIT, SamplingParams
 from providers.local.block_manager import BlockManager
 from providers.local.engine import Generation
-from providers.local.torch_engine.scheduling.scheduler import StepBatch, StepLimits, TorchScheduler
+from providers.local.torch_engine.scheduling.scheduler import StepLimits, TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from providers.local.torch_engine.scheduling.step import StepBatch
 
 
 def scheduler(sequences: int = 4, blocks: int = 64) -> TorchScheduler:
