@@ -2,8 +2,8 @@
 
 Whatever goes wrong is raised as an `APIError` where it is known, and rendered here in OpenAI's
 shape (https://platform.openai.com/docs/guides/error-codes): `{"error": {"message", "type", "param",
-"code"}}`. The constructors below, and those of `llama_compat.connection_errors`, are the errors that
-this software answers with; their statuses, types and codes are the table.
+"code"}}`. The constructors below are the errors that this software answers with, but for those of
+`llama_compat.connection_errors`; their statuses, types and codes are the table.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
@@ -35,30 +34,10 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire.json_fields import JSONFields, to_raw
+from llama_compat.wire.malformed import UNREADABLE
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Call
-
-MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
-"""What comes of reading members of a vendor's answer, where it is not what the API says: told as
-ValueError."""
-
-UNREADABLE = (*MALFORMED, RecursionError, ValueError)
-"""What comes of reading what somebody has sent, where that need be nothing of the kind. A client's
-request goes on as it is, for the vendor says better what is wrong with it."""
-
-
-@contextmanager
-def malformed_as(what: str) -> Iterator[None]:
-    """What comes of reading members that are not there is told as ValueError, which begins with
-    `what`."""
-    try:
-        yield
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{what}: {error}") from None
-    except MALFORMED as error:
-        raise ValueError(f"{what}: {error!r}") from error
-
 
 SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import Raw
 
-from llama_compat.dialects.base import MALFORMED
 from llama_compat.events import ReplyParts
 from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.tools.calls import (
@@ -31,6 +30,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import from_raw
+from llama_compat.wire.malformed import MALFORMED
 
 # --------------------------------------------------------------------------------------------------
 # Whole replies

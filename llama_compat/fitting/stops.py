@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from llama_compat.dialects.base import UNREADABLE
 from llama_compat.dialects.stop_lists import ANY_STOPS, StopBound
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call
 from llama_compat.fitting.fit import member_at
 from llama_compat.wire.json_fields import from_raw
+from llama_compat.wire.malformed import UNREADABLE
 
 
 class BoundsStops(Protocol):

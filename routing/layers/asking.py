@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Raw
 from pydantic import SecretStr
 
-from llama_compat.dialects.base import MALFORMED, Operation
+from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.media.operations import MODERATIONS
 from llama_compat.dialects.openai.operations import CHAT, EMBEDDINGS
 from llama_compat.exchange import Principal
@@ -39,6 +39,7 @@ from llama_compat.guardrails.settings import (
 from llama_compat.media.images import images_in
 from llama_compat.types import ImageContent, UserMessage
 from llama_compat.wire.json_fields import encode_json, from_raw, parse_fields
+from llama_compat.wire.malformed import MALFORMED
 from providers.remote.config import RemoteConfig
 from providers.remote.upstream.deferred import DEFERRED
 from providers.remote.upstream.exchanges import Upstream

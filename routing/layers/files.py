@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Sequence
 from msgspec import Raw
 from msgspec.structs import replace
 
-from llama_compat.dialects.base import UNREADABLE, NamedFile, WireFiles
+from llama_compat.dialects.base import NamedFile, WireFiles
 from llama_compat.errors import APIError
 from llama_compat.exchange import Call, Reply
 from llama_compat.off_loop import LARGE_BYTES, off_loop
 from llama_compat.wire.json_fields import from_raw, to_raw
+from llama_compat.wire.malformed import UNREADABLE
 from routing.batches.files import FileStore, is_id
 from routing.request import Handler, Request
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from llama_compat.dialects.base import UNREADABLE, Operation
+from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai.chat.requests import render_message, render_request
 from llama_compat.errors import APIError
 from llama_compat.types import ChatCompletionRequest
+from llama_compat.wire.malformed import UNREADABLE
 from routing.ingress.apis import CLIENT_APIS
 from routing.observability.records.record import Record
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import Request as HTTPRequest
 from pydantic import BaseModel, ConfigDict, Field
 
-from llama_compat.dialects.base import UNREADABLE
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
+from llama_compat.wire.malformed import UNREADABLE
 from providers.answer import answer
 from routing.auth import ADMIN
 from routing.batches.wires import OPERATIONS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 from llama_compat.dialects.moments import utc_text
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import ModelInfo
+from llama_compat.wire.malformed import malformed_as
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 1000

@@ -16,7 +16,6 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import PAUSED, STOP_REASONS, Counts
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import told_count
 from llama_compat.dialects.replies import (
     EventParser,
@@ -47,6 +46,7 @@ from llama_compat.types import (
     TextContent,
     ToolCallDelta,
 )
+from llama_compat.wire.malformed import malformed_as
 
 # --------------------------------------------------------------------------------------------------
 # Whole replies

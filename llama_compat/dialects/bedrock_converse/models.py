@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
+from llama_compat.wire.malformed import malformed_as
 
 MODELS_PATH = "/foundation-models?byInferenceType=ON_DEMAND&byOutputModality=TEXT"
 PROFILES_PATH = "/inference-profiles?maxResults=1000"

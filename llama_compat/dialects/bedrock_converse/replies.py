@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.bedrock_converse.seals import parse_redacted, parse_thought
 from llama_compat.dialects.bedrock_converse.usage import (
     STOP_REASONS,
@@ -42,6 +41,7 @@ from llama_compat.types import (
     ToolCallDelta,
     Usage,
 )
+from llama_compat.wire.malformed import malformed_as
 
 REQUIRED = ("output",)
 """What a whole reply has."""

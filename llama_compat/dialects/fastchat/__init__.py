@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.fastchat.templates import (
     STYLES,
@@ -60,6 +59,7 @@ from llama_compat.types import (
     UserMessage,
     content_text,
 )
+from llama_compat.wire.malformed import malformed_as
 
 # --------------------------------------------------------------------------------------------------
 # Errors

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels, malformed_as
+from llama_compat.dialects.base import Labels
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
@@ -16,6 +16,7 @@ from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.openai.parameters import EMBEDDING_CHECKS
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.types import EmbeddingRequest, EmbeddingResponse
+from llama_compat.wire.malformed import malformed_as
 
 # --------------------------------------------------------------------------------------------------
 # A client's: wire -> vocabulary -> wire

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.model_names import model_names
 from llama_compat.types import ModelInfo
+from llama_compat.wire.malformed import malformed_as
 
 _GENERATES = ("generateContent", "streamGenerateContent", "countTokens")
 _EMBEDS = "embedContent"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from llama_compat.dialects.base import UNREADABLE
 from llama_compat.errors import invalid_parameter
+from llama_compat.wire.malformed import UNREADABLE
 
 MAX_NODES = 5000
 """A schema whose references unfold to more is not unfolded."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import MALFORMED, SaidText, Withheld
+from llama_compat.dialects.base import SaidText, Withheld
 from llama_compat.dialects.openai.errors import render_stream_error
 from llama_compat.dialects.openai.finish_reasons import NO_REASON, matched_stop_string
 from llama_compat.dialects.openai.shapes import check_reply
@@ -26,6 +26,7 @@ from llama_compat.text.surrogates import SurrogateJoiner
 from llama_compat.types import StreamEvent, StreamStart, Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import encode_json
+from llama_compat.wire.malformed import MALFORMED
 
 
 class ChunkRenderer:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
-from llama_compat.dialects.base import Labels, WireReplies, malformed_as, with_reasons
+from llama_compat.dialects.base import Labels, WireReplies, with_reasons
 from llama_compat.dialects.openai.chunks import (
     ChunkParser,
     ChunkRenderer,
@@ -48,6 +48,7 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire.json_fields import encode_json, from_raw
+from llama_compat.wire.malformed import malformed_as
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's own default for text completions."""

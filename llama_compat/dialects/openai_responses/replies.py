@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.openai.logprobs import parse_logprobs
 from llama_compat.dialects.openai.usage import parse_service_tier
@@ -47,6 +46,7 @@ from llama_compat.types import (
     TokenLogProbs,
     Usage,
 )
+from llama_compat.wire.malformed import malformed_as
 
 _CUT_SHORT = {
     "max_output_tokens": StopReason.out_of_tokens,

@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import Raw, structs
 
 from llama_compat.dialects import anthropic_messages
-from llama_compat.dialects.base import malformed_as
 from llama_compat.events import add_usage
 from llama_compat.fan_out import Events
 from llama_compat.types import (
@@ -22,6 +21,7 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire.json_fields import from_raw
+from llama_compat.wire.malformed import malformed_as
 
 MAX_PAUSES = 8
 """So often it is asked to go on; what it has said then is the reply."""

@@ -19,7 +19,6 @@ from llama_compat.dialects.anthropic_messages.input.cache_marks import with_cach
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.anthropic_messages.versions import VERSION
-from llama_compat.dialects.base import MALFORMED
 from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
@@ -34,6 +33,7 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
+from llama_compat.wire.malformed import MALFORMED
 from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
 from providers.remote.relaying.streams import stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from llama_compat.dialects.base import UNREADABLE
 from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
+from llama_compat.wire.malformed import UNREADABLE
 
 MARK = "cache_control"
 

@@ -14,7 +14,7 @@ from llama_compat.dialects.anthropic_messages.replies import StreamParser, parse
 from llama_compat.dialects.anthropic_messages.requests import dropping_unbound, render_said
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
-from llama_compat.dialects.base import UNREADABLE, Restored, WireReplies, WireTurns, with_reasons
+from llama_compat.dialects.base import Restored, WireReplies, WireTurns, with_reasons
 from llama_compat.dialects.replies import objects_in, pushed
 from llama_compat.errors import APIError
 from llama_compat.events import collected
@@ -31,6 +31,7 @@ from llama_compat.types import (
     content_text,
 )
 from llama_compat.wire.json_fields import from_raw, parse_object, to_raw, unicode_from_raw
+from llama_compat.wire.malformed import UNREADABLE
 
 _items = msgspec.json.Decoder(list[Raw])
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from llama_compat.dialects.base import UNREADABLE, NamedFile, WireFiles
+from llama_compat.dialects.base import NamedFile, WireFiles
 from llama_compat.media.documents import (
     PDF,
     file_name,
@@ -24,6 +24,7 @@ from llama_compat.media.documents import (
 from llama_compat.media.images import is_remote
 from llama_compat.types import TextContent
 from llama_compat.wire.json_fields import from_raw, to_raw
+from llama_compat.wire.malformed import UNREADABLE
 
 
 def _named(messages: Any) -> Iterator[NamedFile]:

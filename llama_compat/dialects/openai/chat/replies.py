@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.base import malformed_as
 from llama_compat.dialects.openai.chat.content import render_image
 from llama_compat.dialects.openai.chat.hosted import parse_citations, render_citations
 from llama_compat.dialects.openai.chat.requests import thought_signature
@@ -36,6 +35,7 @@ from llama_compat.types import (
     Usage,
     content_text,
 )
+from llama_compat.wire.malformed import malformed_as
 
 # --------------------------------------------------------------------------------------------------
 # Vocabulary -> wire

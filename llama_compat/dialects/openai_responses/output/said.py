@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from llama_compat.dialects.base import MALFORMED, WireReplies
+from llama_compat.dialects.base import WireReplies
 from llama_compat.dialects.openai_responses.input.items import item_type, parse_input
 from llama_compat.dialects.openai_responses.output.response_object import parse_usage
 from llama_compat.errors import APIError
@@ -24,6 +24,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, from_raw, parse_fields, parse_object
+from llama_compat.wire.malformed import MALFORMED
 
 _COMPLETED = Raw(b'"completed"')
 _ENDED = Raw(b'"response.completed"')
