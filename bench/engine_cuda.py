@@ -56,7 +56,7 @@ from bench.cuda import (
 )
 from bench.engine import prompts_of
 from bench.long_prompt import gaps, percentile
-from bench.served import serve
+from bench.served import serve, until_each_has
 from providers.local.engine import LocalModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
@@ -252,8 +252,7 @@ def measure_mixed(on: Opened) -> dict[str, Any]:
             asyncio.create_task(serve(engine, prompt, tokens, into=each))
             for each, (prompt, tokens) in zip(into, alike(on, 32, 256, 400, 3), strict=True)
         ]
-        while min(len(each.tokens) for each in into) < 50:  # noqa: ASYNC110 (they tell nobody)
-            await asyncio.sleep(0.01)
+        await until_each_has(50, into)
         start, prompts = time.perf_counter(), []
         if every is not None:
             for prompt, _ in alike(on, 8, 4000, 1, 4):

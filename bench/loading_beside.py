@@ -27,7 +27,7 @@ import torch
 from bench.engine import prompts_of
 from bench.long_prompt import percentile
 from bench.machine import write_results
-from bench.served import serve
+from bench.served import serve, until_each_has
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import aside
@@ -66,8 +66,7 @@ async def watched(engine: TorchEngine, seed: int, gaps: Gaps, work: Callable[[],
     served = Served(time.perf_counter(), [])
     tokens = engine.model.context_length - PROMPT - 1
     stream = asyncio.create_task(serve(engine, prompt, tokens, into=served))
-    while len(served.tokens) < PROMPT:  # noqa: ASYNC110 (the engine tells nobody)
-        await asyncio.sleep(TICK_SECONDS)
+    await until_each_has(PROMPT, [served], TICK_SECONDS)
     begun, first = time.perf_counter(), len(served.tokens) - 1
     working = asyncio.create_task(asyncio.to_thread(work))
     while not working.done():

@@ -27,7 +27,7 @@ import torch
 
 from bench.engine import prompts_of
 from bench.machine import write_results
-from bench.served import serve
+from bench.served import serve, until_each_has
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
@@ -42,8 +42,6 @@ STREAM_PROMPT = 32
 
 SETTLED = 64
 """Tokens that each stream has before somebody comes."""
-
-LOOK_SECONDS = 0.01
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -100,8 +98,7 @@ async def with_prompt(
             group.create_task(serve(engine, each, tokens, into=into))
             for each, into in zip(prompts, streams, strict=True)
         ]
-        while min(len(each.tokens) for each in streams) < SETTLED:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
+        await until_each_has(SETTLED, streams)
         first = [len(each.tokens) - 1 for each in streams]
         prompt = await serve(engine, long, 1)
         last = [len(each.tokens) - 1 for each in streams]

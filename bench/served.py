@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Engine, Generation, Sampled
 from routing.cli.machine.measuring import Served
+
+LOOK_SECONDS = 0.01
 
 
 async def serve(
@@ -30,3 +33,11 @@ async def serve(
         now = time.perf_counter()
         served.tokens.extend(now for output in outputs if isinstance(output, Sampled))
     return served
+
+
+async def until_each_has(
+    tokens: int, streams: Sequence[Served], every: float = LOOK_SECONDS
+) -> None:
+    """Wait until so many tokens of each have come, looking `every` so many seconds."""
+    while min(len(each.tokens) for each in streams) < tokens:  # noqa: ASYNC110 (they tell nobody)
+        await asyncio.sleep(every)
