@@ -19,11 +19,9 @@ from providers.local.embedder_thread import EmbedderThread
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import within_memory
+from providers.local.torch_engine.texts.batches import BATCH_TOKENS, batches
 from providers.local.torch_engine.texts.pooling import Steps, read_steps, settings_in
 from providers.local.torch_engine.texts.reading import longest_text, read_text_model
-
-BATCH_TOKENS = {"cpu": 512, "cuda": 4096}
-"""Tokens that are run at once, padding included; a CPU's models wait for each other meanwhile."""
 
 UNUSED = ("pooler",)
 """Parts of transformers' models that come after the states that are pooled here."""
@@ -191,18 +189,3 @@ class TorchEmbedder(EmbedderThread):
         if steps.normalize:
             vectors = functional.normalize(vectors, dim=-1)
         return map(tuple, vectors.cpu().tolist())
-
-
-def batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """The indices of texts that are run together: of similar length, so that padding is short.
-
-    Together they have at most so many `tokens`, with padding, or are a single one.
-    """
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # They get longer, so this one is the longest of its batch.
-        if batches and (len(batches[-1]) + 1) * lengths[index] <= tokens:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches

@@ -25,7 +25,7 @@ from providers.local.engine_thread import no_numbers
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import RunsIn, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import within_memory
-from providers.local.torch_engine.texts.embedder import BATCH_TOKENS, batches
+from providers.local.torch_engine.texts.batches import BATCH_TOKENS, batches
 from providers.local.torch_engine.texts.pair_prompts import (
     CARD_TOKENS,
     PairPrompt,

@@ -24,7 +24,6 @@ from llama_compat.types import CompletionRequest, EmbeddingRequest
 from providers.base import ProviderModel, ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.provider import TorchProvider
-from providers.local.torch_engine.texts.embedder import batches
 from tests.tiny_models import make_embedder, make_model
 
 TEXTS = ("The quick brown fox", "a", "def add(a, b): return a + b " * 3, "lazy dog")
@@ -319,15 +318,6 @@ async def test_weights_of_what_comes_after_the_pooling_are_not_needed(tmp_path: 
     async with running(tmp_path) as provider:
         reply = await provider.embed(EmbeddingRequest(str(tmp_path), TEXTS))
     assert len(reply.vectors) == len(TEXTS)
-
-
-def test_batches_hold_every_text_once_and_little_padding() -> None:
-    lengths = [3, 500, 7, 4000, 500, 1, 500, 500, 500, 500, 500, 500, 5000]
-    made = batches(lengths, 512)
-    assert sorted(index for batch in made for index in batch) == list(range(len(lengths)))
-    for batch in made:
-        padded = len(batch) * max(lengths[index] for index in batch)
-        assert padded <= 512 or len(batch) == 1
 
 
 async def test_base64_over_the_wire_is_the_same_numbers(tmp_path: Path) -> None:
