@@ -1,4 +1,4 @@
-"""Batches and files as clients' APIs show them."""
+"""Batches as clients' APIs show them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import msgspec
 
 from llama_compat.catalog.prices import NANO_DOLLARS
 from llama_compat.dialects.moments import exact_utc_text
-from routing.batches.file_rows import StoredFile
 from routing.batches.journal.rows import AS_EXPIRED, ENDED, Job
 
 
@@ -111,33 +110,3 @@ def message_batch(job: Job, results_url: str) -> dict[str, Any]:
 
 def _written(time: float | None) -> str | None:
     return None if time is None else exact_utc_text(time)
-
-
-def openai_file(file: StoredFile) -> dict[str, Any]:
-    """A file as OpenAI's API shows it."""
-    return {
-        "id": file.id,
-        "object": "file",
-        "bytes": file.bytes,
-        "created_at": int(file.created),
-        "expires_at": _seconds(file.expires),
-        "filename": file.filename,
-        "purpose": file.purpose,
-        "status": "processed",
-        "status_details": None,
-    }
-
-
-def anthropic_file(file: StoredFile) -> dict[str, Any]:
-    """A file as Anthropic's API shows it. All can be downloaded here, which Anthropic has of those
-    alone that a tool made."""
-    return {
-        "id": file.id,
-        "type": "file",
-        "filename": file.filename,
-        "mime_type": file.media_type,
-        "size_bytes": file.bytes,
-        "created_at": exact_utc_text(file.created),
-        "expires_at": _written(file.expires),
-        "downloadable": True,
-    }

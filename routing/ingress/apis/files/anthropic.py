@@ -13,9 +13,10 @@ from fastapi.responses import Response
 
 from llama_compat.dialects.anthropic_messages.models import render_page
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC
+from llama_compat.dialects.moments import exact_utc_text
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.documents import ANY_TYPE
-from routing.batches.rendering import anthropic_file
+from routing.batches.file_rows import StoredFile
 from routing.ingress.answer import request_id_of
 from routing.ingress.apis.files.store import (
     files_of,
@@ -78,7 +79,7 @@ def add_anthropic_file_routes(router: APIRouter, route_class: type[APIRoute]) ->
 async def upload_file(request: Request) -> Response:
     """Keep a file, a form with `file`; it is the key's alone."""
     file = await uploaded(request, _asked, unnamed="unnamed", needs_name=False)
-    return answered(request, ANTHROPIC, anthropic_file(file))
+    return answered(request, ANTHROPIC, _shown(file))
 
 
 def _asked(texts: Mapping[str, str]) -> tuple[str, int | None]:
@@ -111,7 +112,7 @@ async def list_files(
         limit=limit,
         ascending=False,
     )
-    return answered(request, ANTHROPIC, _page(list(map(anthropic_file, files)), more=more))
+    return answered(request, ANTHROPIC, _page(list(map(_shown, files)), more=more))
 
 
 async def _named(request: Request, ids: list[str]) -> list[dict[str, Any]]:
@@ -121,7 +122,7 @@ async def _named(request: Request, ids: list[str]) -> list[dict[str, Any]]:
     shown = []
     for file_id in unique:
         try:
-            shown.append(anthropic_file(await found(request, file_id)))
+            shown.append(_shown(await found(request, file_id)))
         except APIError as error:
             if error.code != "file_not_found":
                 raise
@@ -136,7 +137,7 @@ def _page(shown: list[dict[str, Any]], *, more: bool) -> dict[str, Any]:
 
 async def retrieve_file(request: Request, file_id: str) -> Response:
     """What is known of a file."""
-    return answered(request, ANTHROPIC, anthropic_file(await found(request, file_id)))
+    return answered(request, ANTHROPIC, _shown(await found(request, file_id)))
 
 
 async def delete_file(request: Request, file_id: str) -> Response:
@@ -150,3 +151,18 @@ async def file_content(request: Request, file_id: str) -> Response:
     response = await streamed(files_of(request), await found(request, file_id), ANY_TYPE)
     response.headers.update(ANTHROPIC.headers_of(request_id_of(request.scope)))
     return response
+
+
+def _shown(file: StoredFile) -> dict[str, Any]:
+    """A file as Anthropic's API shows it. All can be downloaded here, which Anthropic has of those
+    alone that a tool made."""
+    return {
+        "id": file.id,
+        "type": "file",
+        "filename": file.filename,
+        "mime_type": file.media_type,
+        "size_bytes": file.bytes,
+        "created_at": exact_utc_text(file.created),
+        "expires_at": None if file.expires is None else exact_utc_text(file.expires),
+        "downloadable": True,
+    }

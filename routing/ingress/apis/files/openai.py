@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.documents import ANY_TYPE
-from routing.batches.rendering import openai_file
+from routing.batches.file_rows import StoredFile
 from routing.ingress.apis.files.store import (
     files_of,
     forget,
@@ -80,7 +80,7 @@ _UPLOAD: dict[str, Any] = {
 
 async def upload_file(request: Request) -> Response:
     """Keep a file, a form with `file` and `purpose`; it is the key's alone."""
-    return JSONResponse(openai_file(await uploaded(request, _asked, unnamed="file")))
+    return JSONResponse(_shown(await uploaded(request, _asked, unnamed="file")))
 
 
 def _asked(texts: Mapping[str, str]) -> tuple[str, int | None]:
@@ -129,12 +129,12 @@ async def list_files(
         limit=limit,
         ascending=order == "asc",
     )
-    return list_page(list(map(openai_file, files)), more=more)
+    return list_page(list(map(_shown, files)), more=more)
 
 
 async def retrieve_file(request: Request, file_id: str) -> dict[str, Any]:
     """What is known of a file."""
-    return openai_file(await found(request, file_id))
+    return _shown(await found(request, file_id))
 
 
 async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
@@ -146,3 +146,18 @@ async def delete_file(request: Request, file_id: str) -> dict[str, Any]:
 async def file_content(request: Request, file_id: str) -> Response:
     """What is in a file."""
     return await streamed(files_of(request), await found(request, file_id), ANY_TYPE)
+
+
+def _shown(file: StoredFile) -> dict[str, Any]:
+    """A file as OpenAI's API shows it."""
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.bytes,
+        "created_at": int(file.created),
+        "expires_at": None if file.expires is None else int(file.expires),
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+    }
