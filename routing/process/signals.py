@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -36,18 +36,34 @@ class Terminal:
 
 
 @contextmanager
-def reload_waits() -> Iterator[None]:
-    """Let what asks for a reload wait until this process minds it, which `unblock_signals` says;
-    where it comes to nothing, it waits no longer."""
-    if RELOAD_SIGNAL is None or not hasattr(signal, "pthread_sigmask"):
+def signals_wait(*numbers: signal.Signals, until_minded: bool = False) -> Iterator[None]:
+    """Let signals wait meanwhile. A process that is started meanwhile begins so, and says itself
+    when it minds them.
+
+    Args:
+        numbers: which; all of `SIGNALS` if none.
+        until_minded: whether they wait on, until `unblock_signals` says that this process minds
+            them; where it comes to nothing, they wait no longer.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [RELOAD_SIGNAL])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers or SIGNALS)
     try:
         yield
     except BaseException:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        until_minded = False
         raise
+    finally:
+        if not until_minded:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def reload_waits() -> AbstractContextManager[None]:
+    """Let what asks for a reload wait until this process minds it."""
+    if RELOAD_SIGNAL is None:
+        return nullcontext()
+    return signals_wait(RELOAD_SIGNAL, until_minded=True)
 
 
 def unblock_signals(*numbers: signal.Signals) -> None:

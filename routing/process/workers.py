@@ -11,8 +11,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -25,7 +25,14 @@ from llama_compat.distribution import load_distribution
 from llama_compat.distribution.problems import TemplateError
 from providers.registry import config_model
 from routing.observability.telemetry.sharing import forget_process
-from routing.process.signals import RELOAD_SIGNAL, SIGNALS, STOP_SIGNALS, Terminal, unblock_signals
+from routing.process.signals import (
+    RELOAD_SIGNAL,
+    SIGNALS,
+    STOP_SIGNALS,
+    Terminal,
+    signals_wait,
+    unblock_signals,
+)
 from routing.process.watched_file import LOOK_SECONDS, WatchedFile
 
 log = logging.getLogger(__name__)
@@ -222,7 +229,7 @@ class _WorkerGroup:
         bell = self._bell_button
         arguments = (self._source, self._listener, watched, bell, self._longest_end)
         process = self._context.Process(target=_serve_one, args=arguments)
-        with watched, _signals_blocked():
+        with watched, signals_wait():
             process.start()
             self._workers.append(_Worker(process, lifeline, time.monotonic(), self._replacing))
         self._missing -= 1
@@ -282,16 +289,3 @@ def _context() -> SpawnContext | ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["routing.process.preloaded"])
     return context
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Signals wait, and a process that is started begins so: it says itself when it is ready."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
