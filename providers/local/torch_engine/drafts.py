@@ -1,4 +1,5 @@
-"""What goes ahead of a model, loaded: a smaller one (`scheduling.draft`), or a head (`heads`)."""
+"""What goes ahead of a model, a smaller one (`scheduling.draft`) or a head (`heads`): whether
+anything can, how it is loaded, and what guesses with it."""
 
 from __future__ import annotations
 
@@ -11,18 +12,22 @@ from providers.base import ProviderStartError
 from providers.local.block_manager import BLOCK_SIZE
 from providers.local.models import store as model_store
 from providers.local.torch_engine.config import (
+    AheadConfig,
     DraftConfig,
     EagleConfig,
     MTPConfig,
     TorchConfig,
 )
 from providers.local.torch_engine.heads import eagle_checkpoint, mtp_checkpoint
+from providers.local.torch_engine.heads.guesser import HeadGuesser
 from providers.local.torch_engine.heads.head import GuessingHead
 from providers.local.torch_engine.loading import loader
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.model.decoder import Decoder
-from providers.local.torch_engine.scheduling.draft import Draft
+from providers.local.torch_engine.scheduling.draft import Draft, DraftGuesser
 from providers.local.torch_engine.scheduling.measured_guesser import PLACES
+from providers.local.torch_engine.scheduling.speculation import Guesser, NgramGuesser
+from providers.local.torch_engine.thread_team import TeamRunner
 from providers.local.torch_engine.tokenizer import HubTokenizer
 
 ENOUGH = 1e18
@@ -43,19 +48,25 @@ def draft_config(config: TorchConfig, draft: DraftConfig) -> TorchConfig:
     )
 
 
+def why_not_ahead(model: loader.LoadedModel) -> str | None:
+    """Why nothing can guess what comes next of a model; None where something can."""
+    if not model.batched:
+        return "it runs on transformers' own code"
+    if model.kernels == "triton":
+        return "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
+    if model.long_rope is not None:
+        return "it turns long sequences otherwise, which are computed anew then"
+    return None
+
+
 def check_ahead(model: loader.LoadedModel) -> None:
     """See that something can go ahead of a model, as its settings say.
 
     Raises:
         ProviderStartError: nothing can.
     """
-    if not model.batched:
-        why = "it runs on transformers' own code"
-    elif model.kernels == "triton":
-        why = "on a GPU, in Triton kernels, a step begins before the last one's tokens are read"
-    elif model.long_rope is not None:
-        why = "it turns long sequences otherwise, which are computed anew then"
-    else:
+    why = why_not_ahead(model)
+    if why is None:
         return
     what = "have a draft"
     if isinstance(model.config.speculation, EagleConfig):
@@ -144,3 +155,26 @@ def load_draft(model: loader.LoadedModel, settings: DraftConfig) -> Draft:
         f"The model '{settings.draft}' can't be the draft of '{name}', as it {fault}: name a"
         " smaller one of the same family in 'speculation', or leave that out of the template."
     )
+
+
+def guesser_of(loaded: loader.LoadedModel) -> Guesser | None:
+    """What guesses tokens of a model, as its settings say; None where nothing does."""
+    if why_not_ahead(loaded) is not None:
+        return None
+    if loaded.head is not None and isinstance(loaded.config.speculation, AheadConfig):
+        return HeadGuesser(
+            loaded.head,
+            loaded.config.speculation.tokens,
+            loaded.model.context_length,
+            loaded.model.vocab_size,
+            loaded.model.stop_tokens,
+        )
+    if loaded.draft is not None:
+        draft = loaded.draft
+        if loaded.device.type == "cpu":
+            # It has a size of team of its own: its operations are shorter.
+            draft = draft._replace(runner=TeamRunner(draft.runner, loaded.config.threads))
+        return DraftGuesser(draft, loaded.model.vocab_size, loaded.model.stop_tokens)
+    # Of a state there is a copy for each guess, so that one guesses by default without.
+    wanted = loaded.config.speculation == "ngram" and loaded.states is None
+    return NgramGuesser() if wanted else None

@@ -22,13 +22,11 @@ from providers.local.residency.loaded_adapters import LoadedAdapters
 from providers.local.sequence import Deliver
 from providers.local.torch_engine import devices, lost_devices, parking
 from providers.local.torch_engine.adapters.low_rank import TorchAdapter
-from providers.local.torch_engine.config import AheadConfig
 from providers.local.torch_engine.cpu_thread import aside, on_cpu_thread, on_device
 from providers.local.torch_engine.devices import current
-from providers.local.torch_engine.heads.guesser import HeadGuesser
+from providers.local.torch_engine.drafts import guesser_of
 from providers.local.torch_engine.loading.loader import LoadedModel
 from providers.local.torch_engine.media.sense import TorchMedium
-from providers.local.torch_engine.scheduling.draft import DraftGuesser
 from providers.local.torch_engine.scheduling.sampler import (
     NO_TOKEN,
     Choice,
@@ -40,7 +38,6 @@ from providers.local.torch_engine.scheduling.sampler import (
 )
 from providers.local.torch_engine.scheduling.scheduler import TorchScheduler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
-from providers.local.torch_engine.scheduling.speculation import Guesser, NgramGuesser
 from providers.local.torch_engine.scheduling.step import Chunk, StepBatch
 from providers.local.torch_engine.thread_team import TeamRunner
 
@@ -492,29 +489,6 @@ def started(loaded: LoadedModel) -> TorchEngine:
     engine = TorchEngine(loaded)
     engine.start()
     return engine
-
-
-def guesser_of(loaded: LoadedModel) -> Guesser | None:
-    """What guesses tokens: nothing where a step is launched before the last one's are read."""
-    if not loaded.batched or loaded.kernels == "triton":
-        return None
-    if loaded.head is not None and isinstance(loaded.config.speculation, AheadConfig):
-        return HeadGuesser(
-            loaded.head,
-            loaded.config.speculation.tokens,
-            loaded.model.context_length,
-            loaded.model.vocab_size,
-            loaded.model.stop_tokens,
-        )
-    if loaded.draft is not None:
-        draft = loaded.draft
-        if loaded.device.type == "cpu":
-            # It has a size of team of its own: its operations are shorter.
-            draft = draft._replace(runner=TeamRunner(draft.runner, loaded.config.threads))
-        return DraftGuesser(draft, loaded.model.vocab_size, loaded.model.stop_tokens)
-    # Of a state there is a copy for each guess, so that one guesses by default without.
-    wanted = loaded.config.speculation == "ngram" and loaded.states is None
-    return NgramGuesser() if wanted else None
 
 
 def _fast(loaded: LoadedModel) -> FastSampler | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from providers.base import ProviderStartError
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.drafts import guesser_of
 from providers.local.torch_engine.loading.footprint import footprint
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.scheduling.draft import DraftGuesser
+from providers.local.torch_engine.scheduling.speculation import NgramGuesser
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, make_architecture, opened
 from tests.unit.providers.local.torch_engine.guessing import (
@@ -127,3 +130,13 @@ def test_what_does_not_go_together_is_refused(
     )
     with pytest.raises(ProviderStartError, match=words):
         load("tiny", model, config, None)
+
+
+def test_where_there_are_guesses(folder: Path) -> None:
+    config = TorchConfig(device="cpu", quantization="none")
+    loaded = load("tiny", folder, config, None)
+    assert isinstance(guesser_of(loaded), NgramGuesser)
+    assert guesser_of(replace(loaded, kernels="triton")) is None
+    assert guesser_of(replace(loaded, batched=False)) is None
+    without = config.model_copy(update={"speculation": "none"})
+    assert guesser_of(replace(loaded, config=without)) is None

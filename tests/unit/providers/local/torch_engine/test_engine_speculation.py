@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,12 +14,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
 from llama_compat.types import StopReason, TopPSamplingStrategy
-from providers.local.torch_engine.config import TorchConfig
-from providers.local.torch_engine.engine import guesser_of
-from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.model import linear
 from providers.local.torch_engine.scheduling import speculation
-from providers.local.torch_engine.scheduling.speculation import NgramGuesser
 from tests.tiny_models import make_model
 from tests.unit.providers.local.engines import generate, make_architecture, running
 from tests.unit.providers.local.torch_engine.test_engine import (
@@ -223,13 +218,3 @@ async def test_a_grammar_is_asked_for_every_token(folder: Path) -> None:
     assert said[0] == said[1]
     assert [token % 2 for token in said[1]] == [place % 2 for place in range(len(said[1]))]
     assert guessed > 0
-
-
-def test_where_there_are_guesses(folder: Path) -> None:
-    config = TorchConfig(device="cpu", quantization="none")
-    loaded = load("tiny", folder, config, None)
-    assert isinstance(guesser_of(loaded), NgramGuesser)
-    assert guesser_of(replace(loaded, kernels="triton")) is None
-    assert guesser_of(replace(loaded, batched=False)) is None
-    without = config.model_copy(update={"speculation": "none"})
-    assert guesser_of(replace(loaded, config=without)) is None
