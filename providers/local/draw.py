@@ -25,6 +25,9 @@ SCALE = 2.0**-32 * (1 - 2.0**-24)
 HALF = 2.0**-33
 """Of the distance of two such numbers: what keeps the least from being 0."""
 
+LOWEST_TEMPERATURE = 1e-5
+"""Below this, float32 can't tell the likeliest token's share from 1 any more."""
+
 DrawKey = tuple[int, int]
 """What all numbers of one draw have in common, of 32 bits each."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from llama_compat.types import GreedySamplingStrategy, SamplingStrategy, TopKSamplingStrategy
-from providers.local.draw import draw
+from providers.local.draw import LOWEST_TEMPERATURE, draw
 from providers.local.engine import TokenScores
 from providers.local.llama_cpp_engine.bindings.context import Context
 from providers.local.llama_cpp_engine.bindings.sampler import LlamaSampler
@@ -16,9 +16,6 @@ from providers.local.llama_cpp_engine.sequence import LlamaSequence
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-LOWEST_TEMPERATURE = 1e-5
-"""Below this, float32 can't tell the likeliest token's share from 1 any more."""
 
 
 def sampler_for(sequence: LlamaSequence, vocab_size: int) -> LlamaSampler:

@@ -14,16 +14,13 @@ from llama_compat.types import (
     SamplingStrategy,
     TopKSamplingStrategy,
 )
-from providers.local.draw import DrawKey, draw
+from providers.local.draw import LOWEST_TEMPERATURE, DrawKey, draw
 from providers.local.engine import TokenScores
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
 
 NUCLEUS_GUESS = 1024
 """The nucleus of `top_p` is looked for among so many of the likeliest tokens before all of them are
 sorted, which takes ten times as long."""
-
-LOWEST_TEMPERATURE = 1e-5
-"""Below this, float32 can't tell the likeliest token's share from 1 any more."""
 
 NO_TOKEN = -1
 """What is chosen from logits that are no numbers."""
