@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SCHEMA = "llama_compat"
 
+SERVER_SETTINGS = {"search_path": SCHEMA, "application_name": "llama-compat"}
+"""Of every connection of a gateway."""
+
 MAX_CONNECTIONS = 4
 """Of one process."""
 
@@ -153,7 +156,7 @@ class PostgresStorage:
                     max_size=MAX_CONNECTIONS,
                     timeout=CONNECT_SECONDS,
                     command_timeout=COMMAND_SECONDS,
-                    server_settings={"search_path": SCHEMA, "application_name": "llama-compat"},
+                    server_settings=SERVER_SETTINGS,
                 )
                 try:
                     async with pool.acquire() as connection, connection.transaction():

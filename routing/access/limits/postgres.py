@@ -13,9 +13,8 @@ from typing import Any
 from providers.base import ProviderStartError
 from routing.access.limits.names import lease_of
 from routing.access.limits.shared import SharedCounters
+from routing.storage.postgres import SERVER_SETTINGS
 from routing.storage.storage import Migrations, StorageError, open_storage
-
-SCHEMA = "llama_compat"
 
 _READ = """
 CREATE FUNCTION limit_read(name TEXT, drains DOUBLE PRECISION, now DOUBLE PRECISION)
@@ -271,7 +270,7 @@ class PostgresCounters(SharedCounters):
         return await asyncpg.connect(
             self._address,
             timeout=self._connect_seconds,
-            server_settings={"search_path": SCHEMA, "application_name": "llama-compat"},
+            server_settings=SERVER_SETTINGS,
         )
 
     def _troubles(self) -> tuple[type[Exception], ...]:
