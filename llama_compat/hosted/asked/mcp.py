@@ -54,7 +54,8 @@ GOOGLES_SERVER = "mcp_server"
 
 _NAMELESS = "mcp"
 
-_TRANSPORT = "streamableHttpTransport"
+GOOGLES_TRANSPORT = "streamableHttpTransport"
+"""The member of a server among Gemini's tools that says where it is."""
 
 
 def named_server(tool: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -69,7 +70,7 @@ def named_server(tool: Mapping[str, Any]) -> tuple[Any, Any]:
 def _transport(tool: Mapping[str, Any]) -> tuple[Any, str]:
     """Where a tool of Google's says how its server is reached, whatever that is, and the path of
     that in it: generateContent has an object for it, and Interactions the tool itself."""
-    name = googles_spelling(tool, _TRANSPORT)
+    name = googles_spelling(tool, GOOGLES_TRANSPORT)
     said = tool.get(name)
     return (tool, "") if said is None else (said, f".{name}")
 

@@ -11,7 +11,7 @@ from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.hosted.asked.common import parse_texts
 from llama_compat.hosted.asked.file_search import parse_googles_file_search
-from llama_compat.hosted.asked.mcp import parse_googles_server
+from llama_compat.hosted.asked.mcp import GOOGLES_TRANSPORT, parse_googles_server
 from llama_compat.hosted.vocabulary import (
     GOOGLES_TOOLS,
     WEB_SEARCH,
@@ -26,8 +26,6 @@ _DECLARATIONS = "functionDeclarations"
 
 _EXCLUDED = "excludeDomains"
 
-_TRANSPORT = "streamableHttpTransport"
-
 _SHOWN = "includeServerSideToolInvocations"
 """Asks for the vendor's calls as parts, and lets some models have its tools beside functions."""
 
@@ -35,8 +33,8 @@ _READ: Mapping[str, Sequence[str]] = {
     WEB_SEARCH: (_EXCLUDED,),
     "web_fetch": (),
     "file_search": ("fileSearchStoreNames", "topK", "metadataFilter"),
-    "mcp": ("name", _TRANSPORT),
-    _TRANSPORT: ("url", "headers"),
+    "mcp": ("name", GOOGLES_TRANSPORT),
+    GOOGLES_TRANSPORT: ("url", "headers"),
 }
 """What is read of what a client says of each kind of tool, and of how a server is reached."""
 
@@ -75,9 +73,9 @@ def _unread(tool: Mapping[str, Any]) -> Iterator[str]:
         for said in _listed(tool.get(name)):
             yield from _others(said, _READ[kind], f"tools.{name}")
             if kind == "mcp":
-                at = spelling(said, _TRANSPORT)
+                at = spelling(said, GOOGLES_TRANSPORT)
                 for transport in _listed(said.get(at)):
-                    yield from _others(transport, _READ[_TRANSPORT], f"tools.{name}.{at}")
+                    yield from _others(transport, _READ[GOOGLES_TRANSPORT], f"tools.{name}.{at}")
 
 
 def _listed(value: Any) -> list[dict[str, Any]]:
