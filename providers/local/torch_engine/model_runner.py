@@ -17,7 +17,8 @@ from providers.local.torch_engine.media.in_step import (
 )
 from providers.local.torch_engine.model.attention import SequenceSpan, Span
 from providers.local.torch_engine.model.decode_group import GATHERED_TOKENS, grouped
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.kv_cache import KVCache, numbers_of
 from providers.local.torch_engine.model.recurrent.states import StatePool
 from providers.local.torch_engine.model.recurrent.step_states import StepStates

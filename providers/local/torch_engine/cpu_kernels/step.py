@@ -14,7 +14,8 @@ from providers.local.torch_engine.cpu_kernels.layer import Room, weights_of
 from providers.local.torch_engine.cpu_kernels.layer import layer as whole_layer
 from providers.local.torch_engine.cpu_kernels.library import Call
 from providers.local.torch_engine.model.attention import Scores, SequenceSpan, Span
-from providers.local.torch_engine.model.decoder import Decoder, Layer, Norm
+from providers.local.torch_engine.model.decoder import Decoder, Layer
+from providers.local.torch_engine.model.norm import Norm
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located
 from providers.local.torch_engine.scheduling.step import Chunk

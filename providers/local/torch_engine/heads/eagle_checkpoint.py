@@ -25,7 +25,8 @@ from providers.local.torch_engine.heads.eagle import EagleHead
 from providers.local.torch_engine.heads.head import HeadError
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.model.decoder import Decoder, Norm
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.norm import Norm
 
 PICKLE = "pytorch_model.bin"
 """What the first heads came as; it is read as tensors, and nothing in it is run."""

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import torch
 
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.forward_step import ForwardStep
 
 
 class HeadError(ValueError):

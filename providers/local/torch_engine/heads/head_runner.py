@@ -24,7 +24,7 @@ import torch
 
 from providers.local.torch_engine.heads.head import GuessingHead, TakenStates
 from providers.local.torch_engine.model.attention import SequenceSpan
-from providers.local.torch_engine.model.decoder import ForwardStep
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.kv_cache import CacheShape, KVCache
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.scheduling.measured_guesser import PLACES, as_guessed

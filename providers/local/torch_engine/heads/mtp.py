@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Norm
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.linear import Linear
+from providers.local.torch_engine.model.norm import Norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)

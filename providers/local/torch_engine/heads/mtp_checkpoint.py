@@ -24,7 +24,8 @@ from providers.local.torch_engine.loading.architectures import ARCHITECTURES
 from providers.local.torch_engine.loading.checkpoint import plain_config, predictors_behind
 from providers.local.torch_engine.loading.weights import decoder_of
 from providers.local.torch_engine.model import linear
-from providers.local.torch_engine.model.decoder import Decoder, Norm
+from providers.local.torch_engine.model.decoder import Decoder
+from providers.local.torch_engine.model.norm import Norm
 
 SHARED = ("embed_tokens.weight", "shared_head.head.weight", "lm_head.weight")
 """What some checkpoints have once more: it is the model's own."""

@@ -12,9 +12,11 @@ from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
 from providers.local.torch_engine.kernels.places import Places
 from providers.local.torch_engine.kernels.products import few_rows
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer, Norm
+from providers.local.torch_engine.model.decoder import Decoder, Layer
 from providers.local.torch_engine.model.experts import Experts, Router, StackedMLPs
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.linear import Linear, PlainLinear
+from providers.local.torch_engine.model.norm import Norm
 
 FEW_ROWS = 2
 """Up to so many rows cuBLAS reads a weight slower than a kernel of our own, see

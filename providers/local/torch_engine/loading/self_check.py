@@ -11,8 +11,9 @@ import torch
 from llama_compat.types import SamplingParams
 from providers.local.engine import Generation
 from providers.local.torch_engine.model import kv_cache
-from providers.local.torch_engine.model.decoder import Decoder, ForwardStep, Layer
+from providers.local.torch_engine.model.decoder import Decoder, Layer
 from providers.local.torch_engine.model.experts import Experts
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.torch_step import TorchStep
 from providers.local.torch_engine.model_runner import located

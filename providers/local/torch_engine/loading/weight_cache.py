@@ -32,18 +32,12 @@ from providers.local.torch_engine.cpu_kernels.products import PackedLinear
 from providers.local.torch_engine.loading import architectures, recurrences, weights
 from providers.local.torch_engine.loading.reading import source_of
 from providers.local.torch_engine.model import decoder as decoder_module
-from providers.local.torch_engine.model import experts, gated_mlp, latent, rope
-from providers.local.torch_engine.model.decoder import (
-    Decoder,
-    Heads,
-    Layer,
-    Norm,
-    SideInput,
-    SideInputs,
-)
+from providers.local.torch_engine.model import experts, gated_mlp, latent, norm, rope
+from providers.local.torch_engine.model.decoder import Decoder, Heads, Layer, SideInput, SideInputs
 from providers.local.torch_engine.model.experts import Experts, Router, Rows
 from providers.local.torch_engine.model.gated_mlp import GatedMLP
 from providers.local.torch_engine.model.latent import Latent
+from providers.local.torch_engine.model.norm import Norm
 from providers.local.torch_engine.model.recurrent import convolution, gated_delta, short_conv
 from providers.local.torch_engine.model.recurrent.convolution import Convolution
 from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
@@ -166,10 +160,12 @@ def _source(folder: Path) -> str:
     """What the weights are made of: the model's files, and the code."""
     modules = (
         *(architectures, convolution, decoder_module, experts, gated_delta, gated_mlp, latent),
-        *(packing, products, recurrences, rope, short_conv, weights),
+        *(norm, packing, products, recurrences, rope, short_conv),
     )
     files = [__file__, *(str(each.__file__) for each in modules)]
-    return source_of(folder, [*files, *map(str, Path(str(formats.__file__)).parent.glob("*.py"))])
+    for package in (formats, weights):
+        files += map(str, Path(str(package.__file__)).parent.glob("*.py"))
+    return source_of(folder, files)
 
 
 def _described(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -13,7 +13,8 @@ from providers.local.torch_engine.model.gated_mlp import Gate, GatedMLP
 from providers.local.torch_engine.model.linear import PlainLinear
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.model.decoder import ForwardStep, Norm
+    from providers.local.torch_engine.model.forward_step import ForwardStep
+    from providers.local.torch_engine.model.norm import Norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ import torch
 from providers.local.torch_engine.model.linear import Linear
 
 if TYPE_CHECKING:
-    from providers.local.torch_engine.model.decoder import Norm
+    from providers.local.torch_engine.model.norm import Norm
 
 
 @dataclass(frozen=True, slots=True, eq=False)

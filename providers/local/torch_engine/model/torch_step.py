@@ -13,15 +13,11 @@ from torch.nn import functional
 
 from providers.local.torch_engine.model import kv_cache
 from providers.local.torch_engine.model.attention import Scores, Span, attend
-from providers.local.torch_engine.model.decoder import (
-    Decoder,
-    ForwardStep,
-    Heads,
-    Layer,
-    Norm,
-)
+from providers.local.torch_engine.model.decoder import Decoder, Heads, Layer
+from providers.local.torch_engine.model.forward_step import ForwardStep
 from providers.local.torch_engine.model.gated_mlp import UNGATED
 from providers.local.torch_engine.model.latent import Latent
+from providers.local.torch_engine.model.norm import Norm
 
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": partial(functional.silu, inplace=True),

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 
 from providers.local.torch_engine import parking
-from providers.local.torch_engine.model.decoder import Norm
 from providers.local.torch_engine.model.linear import PlainLinear
+from providers.local.torch_engine.model.norm import Norm
 from providers.local.torch_engine.parking import (
     ParkedWeights,
     UnparkableError,

@@ -12,8 +12,8 @@ pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's
 
 from providers.local.torch_engine.kernels.heads import turn_and_write
 from providers.local.torch_engine.kernels.places import Places
-from providers.local.torch_engine.model.decoder import Norm
 from providers.local.torch_engine.model.kv_cache import as_bytes, packed, write
+from providers.local.torch_engine.model.norm import Norm
 from providers.local.torch_engine.model.rope import Rope
 from tests.unit.providers.local.torch_engine.kernels.closeness import DTYPES, close
 

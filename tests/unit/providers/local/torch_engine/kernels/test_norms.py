@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("triton", reason="needs the extra 'dev' on Linux, or torch's build for CUDA")
 
 from providers.local.torch_engine.kernels.norms import add_rms_norm, rms_norm
-from providers.local.torch_engine.model.decoder import Norm
+from providers.local.torch_engine.model.norm import Norm
 from tests.unit.providers.local.torch_engine.kernels.closeness import DTYPES, close
 
 

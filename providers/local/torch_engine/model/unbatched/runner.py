@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import GenerationConfig
 
-from providers.local.torch_engine.model.growing_cache import new_cache
 from providers.local.torch_engine.model.rope import rope_lengths
+from providers.local.torch_engine.model.unbatched.growing_cache import new_cache
 from providers.local.torch_engine.scheduling import sequence
 from providers.local.torch_engine.scheduling.step import Chunk
 
