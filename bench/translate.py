@@ -40,8 +40,8 @@ from llama_compat.wire.json_lines import NEWLINE
 from providers.base import Provider, ProviderConfig
 from providers.remote.anthropic.relay import MessagesStream
 from providers.remote.gemini.interactions import InteractionStream
-from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat
+from providers.remote.openai.relays.event_stream import EventStream
 from providers.remote.relaying.json_objects import read_events, read_lines
 from providers.remote.relaying.streams import RelayedStream, relay_stream
 from providers.remote.upstream.exchanges import UpstreamResponse

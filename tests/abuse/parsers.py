@@ -28,8 +28,8 @@ from providers.local.prompts.control_tokens import Marker
 from providers.remote.http1.decoding import decoder_for
 from providers.remote.http1.errors import HTTPError
 from providers.remote.http1.parser import ResponseParser
-from providers.remote.openai.event_stream import EventStream
-from providers.remote.openai.responses_relay import ResponseStream
+from providers.remote.openai.relays.event_stream import EventStream
+from providers.remote.openai.relays.responses import ResponseStream
 from providers.remote.upstream.redaction import Secrets, StreamCover
 from providers.remote.upstream.vendor_errors import vendor_error
 

@@ -25,7 +25,7 @@ from llama_compat.types import (
 )
 from llama_compat.wire import sse
 from llama_compat.wire.json_lines import decode_object
-from providers.remote.openai.replies import is_error_chunk
+from providers.remote.openai.relays.replies import is_error_chunk
 from providers.remote.relaying.answers import NO_EVENTS, opening
 from providers.remote.relaying.json_events import JSONEvents
 from providers.remote.relaying.json_objects import encode, parse_object, read_reply

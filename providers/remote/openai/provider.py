@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from msgspec import structs
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
 from llama_compat.dialects.openai.models import parse_models
-from llama_compat.dialects.openai.repair import CHAT, TEXT, ReplyKind, StreamMender
-from llama_compat.dialects.openai.usage import read_usage, wants_usage
 from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
@@ -24,7 +21,7 @@ from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.events import with_told
-from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.exchange import Call, Reply, Target
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import have_addresses
@@ -45,45 +42,32 @@ from llama_compat.types import (
     RerankResponse,
     StreamEvent,
 )
-from llama_compat.wire.json_fields import JSONFields, encode_fields, to_raw
+from llama_compat.wire.json_fields import encode_fields, to_raw
 from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.batches.base import VendorBatches
 from providers.remote.batches.openai import OpenAIBatches
-from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat, read_completion, read_response
-from providers.remote.openai.media_relay import media_request, relay_media
 from providers.remote.openai.messages import MessageForm
-from providers.remote.openai.replies import completion_fields, embedding_fields
+from providers.remote.openai.relays.completions import relay_completion
+from providers.remote.openai.relays.media import media_request, relay_media
+from providers.remote.openai.relays.responses import relay_responses, whole_response
 from providers.remote.openai.requests import (
-    model_json,
     vendor_fields,
     vendor_model,
-    wants_base64,
 )
-from providers.remote.openai.responses_relay import relay_responses, whole_response
 from providers.remote.openai.searching import in_chats, in_responses
-from providers.remote.openai.settings import RemoteOpenAIConfig, Wire
-from providers.remote.openai.vendor import ALL_WIRES, Vendor
+from providers.remote.openai.settings import RemoteOpenAIConfig
+from providers.remote.openai.vendor import Vendor
+from providers.remote.openai.wires import VendorWires
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
-from providers.remote.relaying.streams import stream_reply
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
 from providers.remote.upstream.images import ImageFetchingProvider
-from providers.remote.upstream.vendor_errors import missing_api_key, relayed_headers
-
-log = logging.getLogger(__name__)
-
-REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
+from providers.remote.upstream.vendor_errors import missing_api_key
 
 _NONE: frozenset[str] = frozenset()
 
-_ALONG_WITH = {
-    "responses": ("input_tokens", "compact"),
-    "messages": ("count_tokens",),
-    "rerank": ("rerank_v2",),
-}
-"""What a vendor has that has the wire."""
 
 RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
 """Whose words each wire is in; a vendor with several of them is asked by the first."""
@@ -94,9 +78,6 @@ _RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
     "voyage_rerank": frozenset({"truncation"}),
 }
 """What can be asked of each besides."""
-
-_CAPABILITIES = {"chat": "chat completions"}
-"""What a wire is called in messages, if not by its name."""
 
 
 class RemoteOpenAIProvider(
@@ -129,12 +110,11 @@ class RemoteOpenAIProvider(
         self.vendor = vendor
         super().__init__(provider_id, config, models)
         self._api_version = getattr(config, "api_version", "")
-        parts = urlsplit(self.config.base_url)
-        self._origin = f"{parts.scheme}://{parts.netloc}"
-        named = self.config.wires
-        self._wires = self.vendor.wires if named is None else self._named_wires(named)
-        self.relays = self._wires.keys()
-        self._responds = "responses" in self._wires and "chat" not in self._wires
+        self._wires = VendorWires(
+            self.id, self.config.base_url, vendor.wires, self.config.wires, self._api_version
+        )
+        self.relays = self._wires.names
+        self._responds = self._wires.responds_alone
         if "completions" not in self._wires:
             self.parameters = chat.RENDERED_PARAMETERS
         if self._responds:
@@ -203,10 +183,6 @@ class RemoteOpenAIProvider(
             return None
         return OpenAIBatches(self.id, self.upstream, self.config.base_url, row)
 
-    def _named_wires(self, named: frozenset[Wire]) -> dict[str, str]:
-        wires = [wire for name in named for wire in (name, *_ALONG_WITH.get(name, ()))]
-        return {wire: self.vendor.wires.get(wire, ALL_WIRES[wire]) for wire in wires}
-
     def request_headers(self) -> dict[str, str]:
         """The vendor's own, and the key in the way that it wants it."""
         headers = dict(self.vendor.headers)
@@ -245,7 +221,7 @@ class RemoteOpenAIProvider(
         return _RELAYS[call.operation.name](self, call, target)
 
     async def _relay_messages(self, call: Call, target: Target) -> Reply:
-        path, base_url = self._place(call.operation.name, target)
+        path, base_url = self._place(call.operation.name, target.model)
 
         def post(body: bytes, headers: Mapping[str, str]) -> UpstreamExchange:
             return self.upstream.post(
@@ -281,7 +257,7 @@ class RemoteOpenAIProvider(
             APIError: whatever went wrong with the vendor.
         """
         self._check_key()
-        path, base_url = self._place(wire, target)
+        path, base_url = self._place(wire, target.model)
         path, _, query = path.partition("?")
         one = f"{path}/{quote(reply_id, safe='')}"
         query = f"?{query}" if query else ""
@@ -310,58 +286,14 @@ class RemoteOpenAIProvider(
         if left_out and self.config.unsupported == "refuse":
             raise unsupported_parameter(left_out[0], self.id)
         exchange = self._exchange(call, target, encode_fields(fields))
-        if call.operation.name == "embeddings":
-            reply = await self._relay_embeddings(call, exchange)
-        elif call.stream:
-            reply = await self._relay_stream(call, exchange)
-        else:
-            reply = await self._relay_completion(call, exchange)
+        reply = await relay_completion(self.id, call, exchange)
         reply.dropped = (*dropped, *left_out)
         return reply
-
-    async def _relay_embeddings(self, call: Call, exchange: UpstreamExchange) -> Reply:
-        async with exchange as response:
-            fields = embedding_fields(
-                self.id,
-                await response.read(),
-                model_json(call.model),
-                as_base64=wants_base64(call.fields),
-            )
-        return _whole_reply(response, fields)
-
-    async def _relay_completion(self, call: Call, exchange: UpstreamExchange) -> Reply:
-        kind = REPLY_KINDS[call.operation.name]
-        async with exchange as response:
-            body = await response.read()
-            fields = completion_fields(self.id, body, kind, model_json(call.model))
-        return _whole_reply(response, fields)
-
-    async def _relay_stream(self, call: Call, exchange: UpstreamExchange) -> Reply:
-        include_usage, continuous_usage = wants_usage(call.fields)
-        kind, model = REPLY_KINDS[call.operation.name], model_json(call.model)
-        mender = StreamMender(
-            kind,
-            model,
-            include_usage=include_usage,
-            continuous_usage=continuous_usage,
-            wanted_choices=call.extent.given,
-        )
-        stream = EventStream(self.id, mender, kind, model)
-
-        def look_for_usage() -> None:
-            if include_usage and stream.usage is None:
-                log.warning(
-                    "%s: provider '%s' sent no usage although it was asked for",
-                    call.request_id,
-                    self.id,
-                )
-
-        return await stream_reply(self.id, exchange, stream, at_end=look_for_usage)
 
     def _exchange(
         self, call: Call, target: Target, body: bytes, headers: Mapping[str, str] | None = None
     ) -> UpstreamExchange:
-        path, base_url = self._place(call.operation.name, target)
+        path, base_url = self._place(call.operation.name, target.model)
         return self.upstream.post(
             path,
             body,
@@ -370,25 +302,9 @@ class RemoteOpenAIProvider(
             headers=headers or call.headers,
         )
 
-    def _place(self, wire: str, target: Target) -> tuple[str, str | None]:
-        """Where a wire is: the path, and the base URL that it is on if not the configured one.
-
-        Raises:
-            APIError: 400, the vendor does not have it.
-        """
-        path = self._wires.get(wire)
-        if path is None:
-            raise unsupported_capability(self.id, _CAPABILITIES.get(wire, wire))
-        if "{" not in path:
-            return path, None
-        url = path.format(
-            origin=self._origin,
-            model=quote(vendor_model(target.model, self.vendor), safe=""),
-            api_version=self._api_version,
-        )
-        if path.startswith("{origin}"):
-            return url.removeprefix(self._origin), self._origin
-        return url, None
+    def _place(self, wire: str, model: str) -> tuple[str, str | None]:
+        """See `VendorWires.place`; `model` is the template's name for it."""
+        return self._wires.place(wire, vendor_model(model, self.vendor))
 
     # In the vocabulary ----------------------------------------------------------------------------
 
@@ -432,7 +348,7 @@ class RemoteOpenAIProvider(
         self._check_key()
         body = embeddings.render_request(request)
         body["model"] = vendor_model(request.model, self.vendor)
-        path, base_url = self._place("embeddings", Target(request.model))
+        path, base_url = self._place("embeddings", request.model)
         async with self.upstream.post(
             path, encode(body), request_id=request.request_id, base_url=base_url
         ) as response:
@@ -444,7 +360,7 @@ class RemoteOpenAIProvider(
         wire, shape = self._rerank_wire, RERANK_SHAPES[self._rerank_wire]
         model = vendor_model(request.model, self.vendor)
         body = render_rerank(structs.replace(request, model=model), shape)
-        path, base_url = self._place(wire, Target(request.model))
+        path, base_url = self._place(wire, request.model)
         parse = partial(parse_ranked, shape=shape, documents=len(request.documents))
         async with self.upstream.post(
             path, encode(body), request_id=request.request_id, base_url=base_url
@@ -465,7 +381,7 @@ class RemoteOpenAIProvider(
             self.vendor.renamed.get(name, name): to_raw(value) for name, value in body.items()
         }
         left_out = await self._messages.fit(fields, self._family(request.model))
-        path, base_url = self._place(wire, Target(request.model))
+        path, base_url = self._place(wire, request.model)
         async with (
             self.upstream.post(
                 path, encode_fields(fields), request_id=request.request_id, base_url=base_url
@@ -479,7 +395,7 @@ class RemoteOpenAIProvider(
         self, request: ChatCompletionRequest, body: dict[str, Any]
     ) -> AsyncGenerator[StreamEvent, None]:
         self._address(body, request.model)
-        path, base_url = self._place("responses", Target(request.model))
+        path, base_url = self._place("responses", request.model)
         exchange = self.upstream.post(
             path, encode(body), request_id=request.request_id, base_url=base_url
         )
@@ -549,11 +465,3 @@ _RELAYS: Mapping[str, _Relay] = {
     "voyage_rerank": RemoteOpenAIProvider._relay_media,
 }
 """How each wire is relayed."""
-
-
-def _whole_reply(response: UpstreamResponse, fields: JSONFields) -> Reply:
-    return Reply(
-        encode_fields(fields),
-        headers={**relayed_headers(response.headers), **JSON_HEADERS},
-        read_usage=lambda: read_usage(fields.get("usage")),
-    )

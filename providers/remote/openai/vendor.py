@@ -1,4 +1,4 @@
-"""What is particular about a vendor whose API is OpenAI's, and where its wires are.
+"""What is particular about a vendor whose API is OpenAI's.
 
 The rows themselves are in `providers.remote.openai.vendors`.
 """
@@ -7,54 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Raw
 
 from llama_compat.dialects.stop_lists import ANY_STOPS, StopBound
 from providers.remote.batches.rows import BatchRow
-
-OPENAI_WIRES: Mapping[str, str] = MappingProxyType(
-    {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
-)
-"""What a row has that does not say otherwise."""
-
-CHAT_ONLY: Mapping[str, str] = MappingProxyType({"chat": "/chat/completions"})
-
-CHAT_AND_EMBEDDINGS: Mapping[str, str] = MappingProxyType(
-    {**CHAT_ONLY, "embeddings": "/embeddings"}
-)
-
-WITH_RESPONSES: Mapping[str, str] = MappingProxyType({**OPENAI_WIRES, "responses": "/responses"})
-
-MODERATIONS: Mapping[str, str] = MappingProxyType({"moderations": "/moderations"})
-IMAGES: Mapping[str, str] = MappingProxyType({"images": "/images/generations"})
-IMAGE_EDITS: Mapping[str, str] = MappingProxyType({"image_edits": "/images/edits"})
-SPEECH: Mapping[str, str] = MappingProxyType({"speech": "/audio/speech"})
-LISTENING: Mapping[str, str] = MappingProxyType(
-    {"transcriptions": "/audio/transcriptions", "translations": "/audio/translations"}
-)
-MEDIA: Mapping[str, str] = MappingProxyType(
-    {**MODERATIONS, **IMAGES, **IMAGE_EDITS, **SPEECH, **LISTENING}
-)
-
-RERANK: Mapping[str, str] = MappingProxyType({"rerank": "/rerank", "rerank_v2": "/rerank"})
-"""Where Cohere's API is at other vendors: of both its versions, as they tell the members apart."""
-
-ALL_WIRES: Mapping[str, str] = MappingProxyType(
-    {
-        **RERANK,
-        "voyage_rerank": "/rerank",
-        **MEDIA,
-        **WITH_RESPONSES,
-        "input_tokens": "/responses/input_tokens",
-        "compact": "/responses/compact",
-        "messages": "/messages",
-        "count_tokens": "/messages/count_tokens",
-    }
-)
-"""Where a wire is that a template names (`wires`) and the vendor's row does not."""
+from providers.remote.openai.wires import OPENAI_WIRES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ from llama_compat.dialects.stop_lists import (
 )
 from llama_compat.wire.json_fields import to_raw
 from providers.remote.batches.rows import AZURES, GROQS, MISTRALS, OPENAIS, TOGETHERS
-from providers.remote.openai.vendor import (
+from providers.remote.openai.vendor import Vendor
+from providers.remote.openai.wires import (
     CHAT_AND_EMBEDDINGS,
     CHAT_ONLY,
     IMAGE_EDITS,
@@ -31,7 +32,6 @@ from providers.remote.openai.vendor import (
     RERANK,
     SPEECH,
     WITH_RESPONSES,
-    Vendor,
 )
 
 MAX_CALL_ID = 40

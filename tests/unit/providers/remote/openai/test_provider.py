@@ -33,8 +33,8 @@ from llama_compat.wire import sse
 from providers import registry
 from providers.answer import answer
 from providers.base import ProviderStartError
-from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.provider import RemoteOpenAIProvider
+from providers.remote.openai.relays.event_stream import EventStream
 from providers.remote.relaying.streams import relay_stream
 from providers.remote.upstream import discovery
 from providers.remote.upstream import exchanges as upstream

@@ -17,9 +17,9 @@ from providers.remote.anthropic.relay import MessagesStream
 from providers.remote.gemini.interactions import InteractionStream
 from providers.remote.gemini.relay import GeminiEvents
 from providers.remote.ollama.relay import OllamaLines
-from providers.remote.openai.event_stream import EventStream
-from providers.remote.openai.media_relay import MediaEvents
-from providers.remote.openai.responses_relay import ResponseStream
+from providers.remote.openai.relays.event_stream import EventStream
+from providers.remote.openai.relays.media import MediaEvents
+from providers.remote.openai.relays.responses import ResponseStream
 from providers.remote.relaying.streams import RelayedStream, stream_reply
 from providers.remote.upstream.exchanges import UpstreamResponse
 

@@ -12,8 +12,8 @@ from msgspec import Raw
 from llama_compat.dialects.openai.repair import CHAT, StreamMender
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import StreamComplete, StreamProgress, TextDelta
-from providers.remote.openai.event_stream import EventStream
 from providers.remote.openai.events import read_chat
+from providers.remote.openai.relays.event_stream import EventStream
 from providers.remote.relaying.streams import relay_stream
 from providers.remote.upstream.exchanges import UpstreamResponse
 from tests.unit.llama_compat.dialects.openai.test_repair import chunk

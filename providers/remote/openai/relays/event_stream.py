@@ -12,7 +12,7 @@ from llama_compat.dialects.openai.usage import read_usage
 from llama_compat.types import Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, encode_fields, parse_fields
-from providers.remote.openai.replies import completion_fields, is_error_chunk
+from providers.remote.openai.relays.replies import completion_fields, is_error_chunk
 from providers.remote.relaying.server_sent import ServerSentStream, meant_events
 from providers.remote.upstream.vendor_errors import error_in_stream, makes_no_sense
 

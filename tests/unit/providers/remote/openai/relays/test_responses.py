@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from llama_compat.dialects.openai_responses.output.events import EventWriter
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import Units, Usage
-from providers.remote.openai.responses_relay import ResponseStream, whole_fields
+from providers.remote.openai.relays.responses import ResponseStream, whole_fields
 from tests.sdk_responses import check_events, parse_stream
 from tests.unit.llama_compat.dialects.openai_responses.test_output import (
     TextDelta,

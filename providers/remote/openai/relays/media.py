@@ -33,7 +33,7 @@ from llama_compat.wire.json_fields import (
     parse_fields,
     to_raw,
 )
-from providers.remote.openai.replies import is_error_chunk
+from providers.remote.openai.relays.replies import is_error_chunk
 from providers.remote.relaying.server_sent import ServerSentStream
 from providers.remote.relaying.streams import relay_stream
 from providers.remote.relaying.whole_replies import reply_fields
