@@ -266,18 +266,6 @@ def without_tokens(value: Any) -> Any:
     return changed
 
 
-def texts_of(value: Any, place: Place) -> list[tuple[Place, str]]:
-    """Every text in `value`, decoded from JSON, with where it stands."""
-    found: list[tuple[Place, str]] = []
-
-    def note(at: Place, text: str) -> str:
-        found.append((at, text))
-        return text
-
-    mapped(value, place, note)
-    return found
-
-
 _FRAME = frozenset(
     {
         "cache_control",

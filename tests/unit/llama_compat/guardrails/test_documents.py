@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from llama_compat.guardrails.documents import has_twins, mapped, texts_of, without_tokens
+from llama_compat.guardrails.documents import has_twins, mapped, without_tokens
 from llama_compat.guardrails.settings import Place
 from llama_compat.wire.json_fields import from_raw
+from tests.unit.llama_compat.guardrails.texts import texts_of
 
 NAMES = st.sampled_from(
     ["content", "text", "input", "type", "role", "parts", "arguments", "data", "metadata", "output"]

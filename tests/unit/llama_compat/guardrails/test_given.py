@@ -9,7 +9,6 @@ import pytest
 
 from llama_compat.guardrails.asked.said import Said
 from llama_compat.guardrails.checks import Checks
-from llama_compat.guardrails.documents import texts_of
 from llama_compat.guardrails.given import requests_seen, screened
 from llama_compat.guardrails.guard import Blocked, Guard
 from llama_compat.guardrails.settings import CheckSettings
@@ -24,6 +23,7 @@ from llama_compat.types import (
     content_text,
 )
 from llama_compat.wire.json_fields import from_raw, to_raw
+from tests.unit.llama_compat.guardrails.texts import texts_of
 
 PICTURES = ("data:image/png;base64,AAAA", "data:image/png;base64,BBBB")
 
