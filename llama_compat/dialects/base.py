@@ -303,6 +303,11 @@ TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
 
 
+def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
+    """Nothing that is asked is a parameter."""
+    return {}
+
+
 def _relayed_alone(body: Mapping[str, Any], model: str) -> NoReturn:
     """There are no words for it in the vocabulary: who does not relay it refuses it."""
     raise RuntimeError("an operation that is relayed alone was to be translated")
@@ -319,7 +324,7 @@ class Operation:
         look: a cheap look at a request's members and at the path's parameters, for relays too.
             Raises APIError (400).
         parameters: the members of a decoded request that ask something of the provider, by their
-            path (`text.format`), and OpenAI's name for what each asks.
+            path (`text.format`), and OpenAI's name for what each asks; none unless it says so.
         usual: the paths among `parameters` that ask for what the API does anyway, which clients say
             with every request: a provider that can't honour them leaves them out, and they are
             named, but never refused.
@@ -352,7 +357,7 @@ class Operation:
     name: str
     kind: Kind
     look: Callable[[JSONFields, Mapping[str, str]], Asked]
-    parameters: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    parameters: Callable[[Mapping[str, Any]], Mapping[str, str]] = _no_parameters
     parse: Callable[
         [Mapping[str, Any], str],
         Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation,

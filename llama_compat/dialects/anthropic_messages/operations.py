@@ -98,7 +98,6 @@ COUNT_TOKENS = Operation(
     name="count_tokens",
     kind="token_count",
     look=_Look(needs_limit=False),
-    parameters=lambda body: {},
     parse=parse_token_count,
     files=FILES,
 )

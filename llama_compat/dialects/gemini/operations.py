@@ -112,10 +112,6 @@ def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     return {**others, **tools_asked(body), **config_asked(body)}
 
 
-def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
-    return {}
-
-
 # --------------------------------------------------------------------------------------------------
 # The calls
 # --------------------------------------------------------------------------------------------------
@@ -151,7 +147,6 @@ COUNT_TOKENS = Operation(
     name="gemini_count_tokens",
     kind="token_count",
     look=_look_at_count,
-    parameters=_no_parameters,
     parse=parse_count,
 )
 EMBED = Operation(

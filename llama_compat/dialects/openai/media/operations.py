@@ -89,16 +89,11 @@ def _number(fields: JSONFields, name: str) -> int:
     return value
 
 
-def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
-    return {}
-
-
 MODERATIONS = Operation(
     dialect=MEDIA,
     name="moderations",
     kind="moderation",
     look=_Look(required=[("input",)], extent=_moderation, streams=("stream", ())),
-    parameters=_no_parameters,
     capability="moderations",
 )
 IMAGES = Operation(
@@ -106,7 +101,6 @@ IMAGES = Operation(
     name="images",
     kind="image",
     look=_Look(required=[("prompt",)], extent=_images),
-    parameters=_no_parameters,
     capability="making images",
 )
 IMAGE_EDITS = Operation(
@@ -114,7 +108,6 @@ IMAGE_EDITS = Operation(
     name="image_edits",
     kind="image",
     look=_Look(required=[("image", "image[]", "images"), ("prompt",)], extent=_images),
-    parameters=_no_parameters,
     capability="editing images",
     form=True,
 )
@@ -123,7 +116,6 @@ SPEECH = Operation(
     name="speech",
     kind="speech",
     look=_Look(required=[("input",)], extent=_speech, streams=("stream_format", ("sse",))),
-    parameters=_no_parameters,
     capability="speech",
 )
 TRANSCRIPTIONS = Operation(
@@ -131,7 +123,6 @@ TRANSCRIPTIONS = Operation(
     name="transcriptions",
     kind="transcription",
     look=_Look(required=[("file",)], extent=_transcription),
-    parameters=_no_parameters,
     capability="transcriptions",
     form=True,
 )
@@ -140,7 +131,6 @@ TRANSLATIONS = Operation(
     name="translations",
     kind="transcription",
     look=_Look(required=[("file",)], extent=_transcription, streams=("stream", ())),
-    parameters=_no_parameters,
     capability="translations of speech",
     form=True,
 )
