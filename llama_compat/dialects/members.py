@@ -5,7 +5,7 @@ All raise APIError (400) with the path of what is missing or of the wrong type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llama_compat.dialects.counts import MAX_COUNT
@@ -37,6 +37,17 @@ def as_list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list):
         raise wrong_type(path, "an array")
     return value
+
+
+def messages_of(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """The messages of a conversation, each with its path, of which there is one at least."""
+    if value is None:
+        raise missing_parameter("messages")
+    if not isinstance(value, list) or not value:
+        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
+    for index, item in enumerate(value):
+        path = f"messages[{index}]"
+        yield as_object(item, path), path
 
 
 def object_in(parent: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.members import as_object, optional_text_in, text_in
+from llama_compat.dialects.members import as_object, messages_of, optional_text_in, text_in
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.documents import seen_alone
 from llama_compat.media.images import image_in_base64, images_in, parse_data_url
@@ -42,16 +42,11 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     Raises:
         APIError: 400 with the path of what is malformed, such as `messages[2].content`.
     """
-    if not isinstance(value, list) or not value:
-        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
     unanswered = UnansweredCalls()
-    return tuple(
-        _parse_message(item, f"messages[{index}]", unanswered) for index, item in enumerate(value)
-    )
+    return tuple(_parse_message(*each, unanswered) for each in messages_of(value))
 
 
-def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Message:
-    message = as_object(value, path)
+def _parse_message(message: Mapping[str, Any], path: str, unanswered: UnansweredCalls) -> Message:
     role = optional_text_in(message, "role", path)
     content = parse_content(message, path)
     match None if role is None else role.lower():

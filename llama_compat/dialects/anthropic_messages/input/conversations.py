@@ -19,6 +19,7 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
 from llama_compat.dialects.anthropic_messages.seals import parse_seal
 from llama_compat.dialects.members import (
     as_object,
+    messages_of,
     object_in,
     optional_flag_in,
     optional_text_in,
@@ -84,14 +85,8 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
         APIError: 400 with the path of what is malformed, or of what only Anthropic's own models
             could make something of.
     """
-    if value is None:
-        raise missing_parameter("messages")
-    if not isinstance(value, list) or not value:
-        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
     return tuple(
-        message
-        for index, item in enumerate(value)
-        for message in _parse_turn(as_object(item, f"messages[{index}]"), f"messages[{index}]")
+        message for turn, path in messages_of(value) for message in _parse_turn(turn, path)
     )
 
 

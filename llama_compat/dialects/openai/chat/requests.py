@@ -9,6 +9,7 @@ from msgspec import structs
 
 from llama_compat.dialects.members import (
     as_object,
+    messages_of,
     optional_flag_in,
     optional_schema_in,
     optional_text_in,
@@ -56,19 +57,12 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     Raises:
         APIError: 400 with the path of what is malformed, such as `messages[2].content`.
     """
-    if value is None:
-        raise missing_parameter("messages")
-    if not isinstance(value, list) or not value:
-        raise invalid_parameter("messages", "'messages' must be an array of at least one message.")
     unanswered = UnansweredCalls()
-    return tuple(
-        _parse_message(item, f"messages[{index}]", unanswered) for index, item in enumerate(value)
-    )
+    return tuple(_parse_message(*each, unanswered) for each in messages_of(value))
 
 
-def _parse_message(value: Any, path: str, unanswered: UnansweredCalls) -> Message:
+def _parse_message(message: Mapping[str, Any], path: str, unanswered: UnansweredCalls) -> Message:
     """One of `messages`; `unanswered` are the calls before it that have no ids."""
-    message = as_object(value, path)
     role, content = message.get("role"), message.get("content")
     match role:
         case "system" | "developer":
