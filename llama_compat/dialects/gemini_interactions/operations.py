@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec import Raw
 
@@ -22,7 +19,6 @@ from llama_compat.dialects.gemini_interactions.replies import REPLIES
 from llama_compat.dialects.gemini_interactions.streams import withheld
 from llama_compat.dialects.openai.operations import required_model
 from llama_compat.dialects.openai.parameters import CHECKS, Check, check_parameters
-from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.extent import Extent, Prompt
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import JSONFields, from_raw
@@ -80,14 +76,3 @@ INTERACTIONS = Operation(
     replies=REPLIES,
     lasts=_lasts,
 )
-
-
-def kept(operation: Operation, keeping: Keeping) -> Operation:
-    """`operation` for one request, with what a store brings to it: each time that it is parsed, for
-    an interaction of its own."""
-    parse: Callable[..., Any] = operation.parse
-
-    def parse_kept(body: Mapping[str, Any], model: str) -> Any:
-        return parse(body, model, keeping=copy(keeping))
-
-    return replace(operation, parse=parse_kept)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
+
+from llama_compat.dialects.base import Operation
 
 
 class Keeping:
@@ -38,6 +42,17 @@ class Keeping:
         self.earlier = earlier
         self.references = references or {}
         self.response: dict[str, Any] | None = None
+
+
+def kept(operation: Operation, keeping: Keeping) -> Operation:
+    """`operation`, of responses or of interactions, for one request, with what a store brings to
+    it: each time that it is parsed, for a reply of its own."""
+    parse: Callable[..., Any] = operation.parse
+
+    def parse_kept(body: Mapping[str, Any], model: str) -> Any:
+        return parse(body, model, keeping=copy(keeping))
+
+    return replace(operation, parse=parse_kept)
 
 
 HOW_TO_KEEP = (

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec import Raw
 from msgspec.structs import replace as replace_struct
@@ -17,7 +14,6 @@ from llama_compat.dialects.openai_responses import compact
 from llama_compat.dialects.openai_responses.errors import render_error, render_stream_error
 from llama_compat.dialects.openai_responses.input import requests, token_count
 from llama_compat.dialects.openai_responses.input.files import FILES
-from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.output.said import REPLIES
 from llama_compat.dialects.openai_responses.output.withheld import withheld
 from llama_compat.extent import NOTHING, Extent, Prompt, largest
@@ -119,14 +115,3 @@ INPUT_TOKENS = Operation(
     parse=token_count.parse_count,
     files=FILES,
 )
-
-
-def kept(operation: Operation, keeping: Keeping) -> Operation:
-    """`operation` for one request, with what a store brings to it: each time that it is parsed, for
-    a response of its own."""
-    parse: Callable[..., Any] = operation.parse
-
-    def parse_kept(body: Mapping[str, Any], model: str) -> Any:
-        return parse(body, model, keeping=copy(keeping))
-
-    return replace(operation, parse=parse_kept)

@@ -14,7 +14,6 @@ from llama_compat.dialects.gemini_interactions.input import as_steps
 from llama_compat.dialects.openai_responses import operations as responses
 from llama_compat.dialects.openai_responses.input.items import described_items
 from llama_compat.dialects.openai_responses.input.requests import ResponsesCall
-from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.wire.json_fields import unicode_from_raw
 from routing.storage.kept import INTERACTIONS_KEPT, RESPONSES_KEPT, KeptAPI
 from routing.storage.kept_rows import Items
@@ -30,7 +29,6 @@ class KeptCalls:
     Attributes:
         api: how the store knows it.
         operation: the call whose replies are kept; those of others only go on from them.
-        kept: the operation for one request, with what the store brings to it.
         items: what a request's `input` holds; what is malformed is for the parser to refuse.
         described: the items as they are kept, given what sets the request apart.
         sent: the items of the store as another server may have them.
@@ -38,7 +36,6 @@ class KeptCalls:
 
     api: KeptAPI
     operation: Operation
-    kept: Callable[[Operation, Keeping], Operation]
     items: Callable[[Mapping[str, Raw]], Items]
     described: Callable[[Items, str], Items]
     sent: Callable[[Items], Items]
@@ -64,7 +61,6 @@ KEPT_CALLS: Mapping[str, KeptCalls] = {
     responses.RESPONSES_API.name: KeptCalls(
         RESPONSES_KEPT,
         responses.RESPONSES,
-        responses.kept,
         _response_items,
         # Another last word than those of the output's ids.
         lambda items, unique: described_items(items, f"{unique}f"),
@@ -73,7 +69,6 @@ KEPT_CALLS: Mapping[str, KeptCalls] = {
     interactions.INTERACTIONS_API.name: KeptCalls(
         INTERACTIONS_KEPT,
         interactions.INTERACTIONS,
-        interactions.kept,
         _steps,
         lambda steps, unique: steps,
         lambda steps: steps,

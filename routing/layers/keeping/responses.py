@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from llama_compat.dialects.base import SSE_HEADERS, Labels
 from llama_compat.dialects.openai_responses.client_events import WARM_UP, warmed_up
 from llama_compat.dialects.openai_responses.input.items import item_type
-from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.openai_responses.keeping import Keeping, kept
 from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, nested_too_deeply
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
 from llama_compat.fitting.fit import Fitted
@@ -246,7 +246,6 @@ class Turn:
         previous: str | None,
         lost: tuple[str, ...] = (),
     ) -> None:
-        kept = KEPT_CALLS[call.operation.dialect.name].kept
         self.call = replace(call, operation=kept(call.operation, keeping))
         self.keeping = keeping
         self._owner = call.principal.id

@@ -18,8 +18,8 @@ from llama_compat.dialects.gemini_interactions.errors import (
     render_stream_error,
 )
 from llama_compat.dialects.gemini_interactions.input import as_steps, parse_input
-from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS, kept
-from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
+from llama_compat.dialects.openai_responses.keeping import Keeping, kept
 from llama_compat.errors import APIError, model_not_found
 from llama_compat.events import Collector, reply_events
 from llama_compat.types import (

@@ -20,12 +20,11 @@ from llama_compat.dialects.openai_responses.input.items import (
 )
 from llama_compat.dialects.openai_responses.input.requests import parse_request
 from llama_compat.dialects.openai_responses.input.tools import model_name
-from llama_compat.dialects.openai_responses.keeping import Keeping
+from llama_compat.dialects.openai_responses.keeping import Keeping, kept
 from llama_compat.dialects.openai_responses.operations import (
     COMPACT,
     INPUT_TOKENS,
     RESPONSES,
-    kept,
 )
 from llama_compat.dialects.openai_responses.sealed import PREFIX, Summary, seal, unseal
 from llama_compat.errors import APIError
