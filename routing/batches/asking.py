@@ -123,11 +123,8 @@ class Asker:
         """Where lines of a model are handed to the vendor's own batches; None where they are asked
         by requests. Of several targets the model's settings mean the first that can, those of a
         provider the first of all."""
-        if self.runtime.defer is None:
-            return None
-        try:
-            route = self.runtime.models.look_up(model, ANYBODY, ())
-        except APIError:
+        route = self._handed_on(model)
+        if route is None:
             return None
         via = self._via.get(route.name)
         for each in sorted(route.targets, key=lambda each: each.priority):
@@ -143,16 +140,23 @@ class Asker:
     def target(self, model: str, provider: str, name: str) -> LiveTarget | None:
         """The target of a model that lines were handed to before; None where there is none any
         more."""
-        if self.runtime.defer is None:
-            return None
-        try:
-            route = self.runtime.models.look_up(model, ANYBODY, ())
-        except APIError:
+        route = self._handed_on(model)
+        if route is None:
             return None
         for each in route.targets:
             if (each.provider.id, each.target.model) == (provider, name):
                 return each
         return None
+
+    def _handed_on(self, model: str) -> Route | None:
+        """The route of a model; None where there is none, or where no lines are handed on."""
+        return None if self.runtime.defer is None else self._route(model)
+
+    def _route(self, model: str) -> Route | None:
+        try:
+            return self.runtime.models.look_up(model, ANYBODY, ())
+        except APIError:
+            return None
 
     def has_fallback(self, model: str) -> bool:
         """Whether a model has other targets than one."""
@@ -166,9 +170,8 @@ class Asker:
         return self._ledger.prices.cost(route.name, provider, model, usage, batch=True)
 
     def _targets(self, model: str) -> list[tuple[str, int | None]] | None:
-        try:
-            route = self.runtime.models.look_up(model, ANYBODY, ())
-        except APIError:
+        route = self._route(model)
+        if route is None:
             return None
         prices = self._ledger.prices
         return [
