@@ -55,8 +55,8 @@ from bench.cuda import (
     write_cuda,
 )
 from bench.engine import prompts_of
-from bench.long_prompt import gaps, percentile
-from bench.served import serve, until_each_has
+from bench.long_prompt import percentile
+from bench.served import gaps_within, serve, until_each_has
 from providers.local.engine import LocalModel
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.engine import TorchEngine
@@ -162,7 +162,7 @@ def step_seconds(served: Sequence[Served]) -> float:
     """The median time of a step while all of them were there; 0 where they never were at once."""
     first = max(request.tokens[0] for request in served)
     last = min(request.tokens[-1] for request in served)
-    return statistics.median(gaps(served[:1], first, last) or [0.0])
+    return statistics.median(gaps_within(served[:1], first, last) or [0.0])
 
 
 def measure_decode(on: Opened, batches: Sequence[int] = (1, 8, 64, 256)) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def measure_mixed(on: Opened) -> dict[str, Any]:
             first = []
         end = time.perf_counter()
         await asyncio.gather(*streams)
-        between = gaps(into, start, end)
+        between = gaps_within(into, start, end)
         return {
             "itl_p50_ms": round(percentile(between, 0.5) * 1000, 2),
             "itl_p99_ms": round(percentile(between, 0.99) * 1000, 2),

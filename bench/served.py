@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 from llama_compat.types import GreedySamplingStrategy, SamplingParams, TopPSamplingStrategy
 from providers.local.engine import Engine, Generation, Sampled
@@ -41,3 +42,13 @@ async def until_each_has(
     """Wait until so many tokens of each have come, looking `every` so many seconds."""
     while min(len(each.tokens) for each in streams) < tokens:  # noqa: ASYNC110 (they tell nobody)
         await asyncio.sleep(every)
+
+
+def gaps_within(streams: Sequence[Served], start: float, end: float) -> list[float]:
+    """The times between tokens of streams, of those that came in between."""
+    return [
+        after - before
+        for each in streams
+        for before, after in pairwise(each.tokens)
+        if start <= before and after <= end
+    ]
