@@ -2,40 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from llama_compat.distribution import FilesSettings, ResponsesStoreSettings
+from llama_compat.distribution import FilesSettings, ResponsesStoreSettings, VectorStoresSettings
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from routing.batches.files import FileStore
 from routing.storage.kept import RESPONSES_KEPT
 from routing.storage.responses import ResponseStore
+from routing.vector_stores.service import VectorStores
+from routing.vector_stores.stores import StoreTable
 from tests.postgres import PostgresServer, emptied
 
-Kept = ResponseStore | FileStore
-
-STORES: list[tuple[Callable[[str, Path], Kept], Callable[[Kept], Awaitable[object]]]] = [
-    (
-        lambda address, _: ResponseStore(ResponsesStoreSettings(), address),
-        lambda store: store.get("me", "resp_1", RESPONSES_KEPT),  # type: ignore[union-attr,arg-type,call-arg]
-    ),
-    (
-        lambda address, folder: FileStore(FilesSettings(path=str(folder / "files")), address),
-        lambda store: store.get("me", "file-1"),  # type: ignore[call-arg]
-    ),
-]
+Kept = ResponseStore | FileStore | VectorStores
+Make = Callable[[str, Path], Kept]
 
 
-@pytest.mark.parametrize(("make", "look"), STORES, ids=["responses", "files"])
+def responses(address: str, folder: Path) -> ResponseStore:
+    return ResponseStore(ResponsesStoreSettings(), address)
+
+
+def files(address: str, folder: Path) -> FileStore:
+    return FileStore(FilesSettings(path=str(folder / "files")), address)
+
+
+def vector_stores(address: str, folder: Path) -> VectorStores:
+    settings = VectorStoresSettings(embedding_model="e", dimensions=3)
+    return VectorStores(StoreTable(settings, files(address, folder), address))
+
+
+async def look(store: Kept) -> None:
+    if isinstance(store, ResponseStore):
+        await store.get("me", "resp_1", RESPONSES_KEPT)
+    elif isinstance(store, FileStore):
+        await store.get("me", "file-1")
+    else:
+        await store.stores.get("me", "vs_1")
+
+
+MAKE = pytest.mark.parametrize("make", [responses, files, vector_stores])
+
+
+@MAKE
 async def test_a_server_starts_while_its_database_is_away(
     postgres_server: PostgresServer,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    make: Callable[[str, Path], Kept],
-    look: Callable[[Kept], Awaitable[object]],
+    make: Make,
 ) -> None:
     await emptied(postgres_server.address)
     way = tmp_path / "way"
@@ -54,9 +70,9 @@ async def test_a_server_starts_while_its_database_is_away(
         await store.stop()
 
 
-@pytest.mark.parametrize("make", [make for make, _ in STORES], ids=["responses", "files"])
+@MAKE
 async def test_no_server_starts_with_what_is_no_database_of_its_own(
-    postgres_server: PostgresServer, tmp_path: Path, make: Callable[[str, Path], Kept]
+    postgres_server: PostgresServer, tmp_path: Path, make: Make
 ) -> None:
     store = make(f"postgres://postgres@/nothing?host={postgres_server.folder}", tmp_path)
     with pytest.raises(ProviderStartError, match="nothing"):
