@@ -17,6 +17,7 @@ from llama_compat.exchange import ANYBODY, Reply, Target
 from llama_compat.wire.json_fields import from_raw
 from providers.base import Provider, ProviderConfig
 from routing.ingress.body import Bodies
+from routing.layers.chain import Owner
 from routing.layers.keeping.background import BackgroundResponses
 from routing.layers.keeping.kept_calls import KEPT_CALLS
 from routing.layers.keeping.recall import ConnectionMemory, Known, Recall, RecalledTurn
@@ -215,18 +216,19 @@ class KeepingProvider(Provider):
         super().__init__("up", ProviderConfig(), [])
         self.cancelled: list[str] = []
 
-    async def kept_reply(self, wire: Any, target: Target, reply_id: str, *, cancel: bool) -> Reply:
+    async def kept_reply(
+        self, wire: str, target: Target, reply_id: str, *, cancel: bool = False
+    ) -> Reply:
         self.cancelled.append(reply_id)
         return Reply(b"{}")
 
 
-class Owned:
-    """What holds a chain as long as somebody goes on in it."""
+def nothing(request: Request) -> None:
+    """A request that no client sent begins; there is none."""
 
-    def hold(self) -> None:
-        raise AssertionError("nothing goes on")
 
-    release = hold
+def goes_on() -> None:
+    raise AssertionError("nothing goes on")
 
 
 @pytest.mark.parametrize("body", [b'{"id":"theirs","status":"queued"}', b"[1]"])
@@ -251,7 +253,7 @@ async def test_what_a_vendor_has_begun_and_nobody_keeps_does_not_run_there(
 
     monkeypatch.setattr(store, "save", away)
     background = BackgroundResponses(store, {"up": provider})
-    layer = Responses(begin, store, background, Owned())
+    layer = Responses(begin, store, background, Owner(nothing, nothing, goes_on, goes_on))
     is_object = body[:1] == b"{"
     with pytest.raises(APIError if is_object else AttributeError):
         await layer(request)
