@@ -29,6 +29,12 @@ def count(value: Any) -> int | None:
     return int(value) if 0 <= value <= MAX_COUNT else None
 
 
+def with_reasoning(completion: int, reasoning: int | None) -> int:
+    """A vendor's `completion` tokens with those of `reasoning` in them, as all but Google and xAI
+    count: where those are more than all of it, they were counted beside it."""
+    return completion + reasoning if reasoning and reasoning > completion else completion
+
+
 def told_count(body: Mapping[str, Any], name: str) -> int:
     """The count that an answer is all about, in its member `name`.
 

@@ -21,8 +21,9 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    said = headers.get("retry-after")
-    return _seconds_until(said) if said and _number(said) is None else _number(said)
+    said = headers.get("retry-after", "")
+    seconds = _number(said)
+    return _seconds_until(said) if seconds is None else seconds
 
 
 def retry_after(seconds: float) -> dict[str, str]:
@@ -35,14 +36,18 @@ def retry_after(seconds: float) -> dict[str, str]:
 
 def _number(text: str | None) -> float | None:
     try:
-        value = float(text or "")
+        return _meant(float(text or ""))
     except ValueError:
         return None
-    return value if 0 <= value < _LONGEST_WAIT else None
 
 
 def _seconds_until(date: str) -> float | None:
     try:
-        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+        until = email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
         return None
+    return _meant(max(until - time.time(), 0.0))
+
+
+def _meant(seconds: float) -> float | None:
+    return seconds if 0 <= seconds < _LONGEST_WAIT else None

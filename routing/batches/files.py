@@ -21,6 +21,7 @@ from routing.batches.file_rows import COLUMNS, StoredFile, lock_files, note
 from routing.batches.journal.rows import OPEN
 from routing.batches.tables import MIGRATIONS
 from routing.storage.once import kept_once
+from routing.storage.outage import open_or_wait
 from routing.storage.outage import unavailable as store_unavailable
 from routing.storage.pages import Cursor, PageStart, page_of
 from routing.storage.storage import Storage, StorageError, Transaction, open_storage
@@ -82,7 +83,7 @@ class FileStore:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the storage and the place of the contents.
+        """Open the place of the contents, and the storage; one that is away, later.
 
         Raises:
             ProviderStartError: one can't be used.
@@ -92,7 +93,7 @@ class FileStore:
         except Exception as error:  # of fsspec's packages each has its own
             raise ProviderStartError(f"`server.files`: can't be used: {error}") from None
         try:
-            await self.storage.start()
+            await open_or_wait(self.storage, "Files")
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}") from None
         if self._sweeps:

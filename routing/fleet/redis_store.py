@@ -92,8 +92,11 @@ class RedisFleetStore:
         """Leave a report and read the others'."""
         keys = [f"{PREFIX}gateways", f"{PREFIX}seen"]
         found = await self._run("exchange", keys, [gateway, report, seconds])
-        reports = dict(zip(found[::2], found[1::2], strict=True))
-        return {name.decode(): each for name, each in reports.items() if name != gateway.encode()}
+        # What somebody else has written there is no gateway's, and ends nothing.
+        names = [name.decode(errors="replace") for name in found[::2]]
+        reports = dict(zip(names, found[1::2], strict=True))
+        reports.pop(gateway, None)
+        return reports
 
     async def leave(self, gateway: str) -> None:
         """Take a gateway's report away."""

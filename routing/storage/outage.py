@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llama_compat.errors import APIError
-from routing.storage.storage import StorageError
+from routing.storage.storage import Storage, StorageAway, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,19 @@ def unavailable(what: str, otherwise: str = "") -> Iterator[None]:
             f"{what} can't be used now; the server's log says why. Ask again later{otherwise}.",
             code="store_unavailable",
         ) from None
+
+
+async def open_or_wait(storage: Storage, what: str) -> None:
+    """Open a storage where `what` is kept. One that is away opens by itself when it is used once it
+    is back: a server that is started anew meanwhile answers all that needs none of it.
+
+    Raises:
+        StorageError: it can't be used at all.
+    """
+    try:
+        await storage.start()
+    except StorageAway as error:
+        log.error("%s can't be used: %s", what, error)
 
 
 class Outage:

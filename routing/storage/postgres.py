@@ -174,7 +174,11 @@ class PostgresStorage:
             return
         there = await connection.fetchval("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
         self._measured_at = time.monotonic()
-        self._ahead = there - (time.time() - (self._measured_at - asked) / 2)
+        # It was so at some time while the answer was on its way, which where the database hangs is
+        # long: only what can't be is mended, as leases of others that live would seem to be over.
+        least = there - time.time()
+        most = least + self._measured_at - asked
+        self._ahead = min(max(self._ahead, least), most)
 
     async def _migrate(self, connection: Any) -> None:
         transaction = _PostgresTransaction(connection)

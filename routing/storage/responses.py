@@ -38,6 +38,7 @@ from routing.storage.kept_rows import (
     replies_unavailable,
 )
 from routing.storage.once import kept_once
+from routing.storage.outage import open_or_wait
 from routing.storage.storage import (
     Row,
     StorageError,
@@ -117,7 +118,7 @@ class ResponseStore:
         self._saving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Open the storage.
+        """Open the storage; one that is away, later.
 
         Raises:
             ProviderStartError: it can't be opened.
@@ -129,7 +130,7 @@ class ResponseStore:
                 " `server.storage`, with all else that is kept, where it is left out"
             )
         try:
-            await self._storage.start()
+            await open_or_wait(self._storage, "Stored responses")
             if own:
                 await self._take_over()
         except StorageError as error:

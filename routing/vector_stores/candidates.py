@@ -214,6 +214,7 @@ class PostgresCandidates:
         self._storage = storage
         self._held = held
         self._schema = ""
+        self._is_known = False
         self.vector_type: str | None = None
 
     async def start(self) -> None:
@@ -236,6 +237,7 @@ class PostgresCandidates:
                 " are compared in this process. Install it, have `CREATE EXTENSION vector`"
                 " executed, and grant USAGE on the schema that it is in."
             )
+        self._is_known = True
 
     async def _extension(self) -> list[Any]:
         return await self._storage.fetch(
@@ -288,6 +290,8 @@ class PostgresCandidates:
 
     async def by_vector(self, visible: Sequence[Visible], vector: Vectors, limit: int) -> Near:
         """By pgvector, or by numpy."""
+        if not self._is_known:  # it was away at the start
+            await self.start()
         if self.vector_type is None:
             return await _compared(self.read, self._held, visible, vector, limit)
         rows = await self._storage.fetch(

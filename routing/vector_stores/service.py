@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from llama_compat.errors import shutting_down
 from llama_compat.exchange import Principal
 from llama_compat.hosted.asked.file_search import FileQuery
 from llama_compat.hosted.vocabulary import FileSource
 from providers.base import ProviderStartError
-from routing.storage.storage import StorageError
+from routing.storage.outage import open_or_wait
+from routing.storage.storage import StorageAway, StorageError
 from routing.vector_stores.candidates import candidates_of
 from routing.vector_stores.embedding import TextEmbedder
 from routing.vector_stores.entries.batches import FileBatches
@@ -47,14 +49,15 @@ class VectorStores:
         self._embedder: TextEmbedder | None = None
 
     async def start(self) -> None:
-        """Open the storage.
+        """Open the storage; one that is away, later.
 
         Raises:
             ProviderStartError: it can't be used.
         """
         try:
-            await self.stores.storage.start()
-            await self._candidates.start()
+            await open_or_wait(self.stores.storage, "Vector stores")
+            with suppress(StorageAway):
+                await self._candidates.start()
         except StorageError as error:
             raise ProviderStartError(f"`server.storage`: {error}") from None
 

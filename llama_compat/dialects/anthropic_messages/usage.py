@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.counts import count, members
+from llama_compat.dialects.counts import count, members, with_reasoning
 from llama_compat.types import StopReason, Units, Usage
 
 PAUSED = "pause_turn"
@@ -89,11 +89,12 @@ class Counts:
         written = _sum(paid, "cache_creation_input_tokens")
         plain = _sum(paid, "input_tokens") or 0
         searches = count(members(counts.get("server_tool_use")).get("web_search_requests"))
+        thoughts = count(details.get("thinking_tokens"))
         return Usage(
             prompt_tokens=plain + (written or 0) + (cached or 0),
-            completion_tokens=_sum(paid, "output_tokens") or 0,
+            completion_tokens=with_reasoning(_sum(paid, "output_tokens") or 0, thoughts),
             cached_tokens=cached,
-            reasoning_tokens=count(details.get("thinking_tokens")),
+            reasoning_tokens=thoughts,
             cache_write_tokens=written,
             units=Units(searches=searches) if searches else None,
         )

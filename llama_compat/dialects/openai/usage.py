@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from llama_compat.dialects.counts import MAX_COUNT, count, members
+from llama_compat.dialects.counts import MAX_COUNT, count, members, with_reasoning
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import from_raw
 
@@ -112,6 +112,8 @@ def _usage(
 ) -> Usage:
     if reasoning and total == prompt + completion + reasoning:
         completion += reasoning  # xAI counts it beside the completion
+    else:
+        completion = with_reasoning(completion, reasoning)
     return Usage(prompt, completion, cached, reasoning, written)
 
 

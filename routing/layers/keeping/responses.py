@@ -30,13 +30,13 @@ from llama_compat.wire.json_fields import (
 )
 from routing.layers.chain import Owner
 from routing.layers.keeping.background import BackgroundResponses
-from routing.layers.keeping.followed import decoded, place_of
+from routing.layers.keeping.followed import FollowedReply, decoded, place_of
 from routing.layers.keeping.kept_calls import KEPT_CALLS, KeptCall, KeptCalls
 from routing.layers.keeping.recall import Recall
 from routing.models import Route
 from routing.policy.attempts import Attempts
 from routing.request import Handler, Request
-from routing.storage.kept import KeptAPI
+from routing.storage.kept import AtVendor, KeptAPI
 from routing.storage.kept_rows import Items
 from routing.storage.responses import History, ResponseStore
 
@@ -169,10 +169,35 @@ class Responses:
         reply = await self._next(request)
         attempt = request.attempts.last
         assert attempt is not None
-        body = await decoded(reply)
-        at = place_of(attempt.target, call, body)
-        if at is None:
-            return reply
+        try:
+            body = await decoded(reply)
+            at = place_of(attempt.target, call, body)
+            if at is None:
+                return reply
+            followed = await self._saved(calls, call, store, body, at)
+        except BaseException:  # nobody else closes it, and its target would seem to be busy
+            await reply.aclose()
+            raise
+        request.goes_on = True
+        self._owner.hold()
+        running = self._background.follow(request, followed)
+        running.add_done_callback(lambda _: self._owner.release())
+        reply.body = encode_json(followed.kept)
+        return reply
+
+    async def _saved(
+        self,
+        calls: KeptCalls,
+        call: Call,
+        store: ResponseStore,
+        body: Mapping[str, Any],
+        at: AtVendor,
+    ) -> FollowedReply:
+        """What the vendor at `at` has begun with `body`, once it is in the store.
+
+        Raises:
+            APIError: 503, it is not, and is cancelled at the vendor.
+        """
         unique = os.urandom(12).hex()
         queued = {**body, "id": f"{calls.api.prefix}{unique}", calls.api.output: []}
         previous = _member(call.fields, calls.api.previous) if call.relayed is not None else None
@@ -185,12 +210,7 @@ class Responses:
         except APIError:
             await followed.cancel()
             raise
-        request.goes_on = True
-        self._owner.hold()
-        running = self._background.follow(request, followed)
-        running.add_done_callback(lambda _: self._owner.release())
-        reply.body = encode_json(queued)
-        return reply
+        return followed
 
     async def _finished(self, request: Request) -> dict[str, Any]:
         reply = await self._next(request)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from llama_compat.dialects.counts import count, members
+from llama_compat.dialects.counts import count, members, with_reasoning
 from llama_compat.dialects.openai.usage import service_tier as served_in
 from llama_compat.dialects.openai_responses.input.tools import described
 from llama_compat.types import Units, Usage
@@ -120,11 +120,12 @@ def parse_usage(usage: Any) -> Usage | None:
         return None
     read = members(usage.get("input_tokens_details"))
     written = members(usage.get("output_tokens_details"))
+    reasoning = count(written.get("reasoning_tokens"))
     return Usage(
         prompt_tokens=count(usage.get("input_tokens")) or 0,
-        completion_tokens=count(usage.get("output_tokens")) or 0,
+        completion_tokens=with_reasoning(count(usage.get("output_tokens")) or 0, reasoning),
         cached_tokens=count(read.get("cached_tokens")),
-        reasoning_tokens=count(written.get("reasoning_tokens")),
+        reasoning_tokens=reasoning,
         cache_write_tokens=count(read.get("cache_write_tokens")),
     )
 

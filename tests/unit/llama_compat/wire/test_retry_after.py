@@ -17,3 +17,21 @@ def test_nobody_comes_back_too_early(seconds: float, said: tuple[str, str]) -> N
     read = read_retry_after(headers)
     assert read is not None
     assert seconds <= read < seconds + 0.001
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "soon", "-5", "NaN", "Infinity", "1e9", "9" * 400, "5, 10"),
+        "Wed, 21 Oct 9999 07:28:00 GMT",
+        "Wed, 21 Oct 9999 07:28:00 -9999",
+        "Wed, 31 Feb 2026 25:61:61 GMT",
+    ],
+)
+def test_what_makes_no_sense_is_not_waited_for(said: str) -> None:
+    assert read_retry_after({"retry-after": said}) is None
+    assert read_retry_after({"retry-after": said, "retry-after-ms": "nan"}) is None
+
+
+def test_a_day_that_is_over_is_now() -> None:
+    assert read_retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0

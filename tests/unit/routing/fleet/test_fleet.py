@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from routing.fleet.fleet import Fleet
 from routing.policy.balance import LeastBusy
 from routing.policy.group import Group
@@ -115,6 +117,19 @@ async def test_a_store_that_forgets_all_is_told_again(join: Join, redis: RedisSe
         await other._store._redis.flushall()  # type: ignore[attr-defined]
         await one.exchanged()
         await until(lambda: one.gateways == other.gateways == 2)
+
+
+async def test_what_no_gateway_wrote_ends_nothing(
+    join: Join, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with join() as one, join() as other:
+        redis_of_one = one._store._redis  # type: ignore[attr-defined]
+        await redis_of_one.hset("{llama_compat}:fleet:gateways", b"\xff", b"\xff")
+        async with asyncio.timeout(20):
+            await one.exchanged()
+            await other.exchanged()
+        await until(lambda: one.gateways == other.gateways == 2)
+    assert "may not be right" not in caplog.text
 
 
 async def test_a_store_that_was_away_is_found_again(join: Join, redis: RedisServer) -> None:

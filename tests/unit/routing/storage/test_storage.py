@@ -74,6 +74,39 @@ async def test_the_time_is_the_databases_for_whomever_uses_it(
                 assert abs(storage.now() - true()) < 5
 
 
+async def test_a_database_that_hangs_is_not_taken_to_be_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hangs = {"before": 0.0, "after": 0.0}
+    here, there = 1000.0, 1003.0
+
+    def hang(seconds: float) -> None:
+        nonlocal here, there
+        here, there = here + seconds, there + seconds
+
+    class Hanging:
+        async def fetchval(self, _: str) -> float:
+            hang(hangs["before"])
+            told = there
+            hang(hangs["after"])
+            return told
+
+    monkeypatch.setattr(time, "time", lambda: here)
+    monkeypatch.setattr(time, "monotonic", lambda: here)
+    storage = PostgresStorage("postgres://localhost/none", [])
+    for before, after in ((0, 0), (20, 0), (0, 20), (8, 12), (0.5, 0)):
+        hangs |= {"before": before, "after": after}
+        hang(CLOCK_SECONDS)
+        await storage._measure_clock(Hanging())
+        assert storage.now() == pytest.approx(there)
+    # A clock that is set is noticed all the same, as well as can be told.
+    here += 100.0
+    hangs |= {"before": 1.0, "after": 1.0}
+    hang(CLOCK_SECONDS)
+    await storage._measure_clock(Hanging())
+    assert storage.now() == pytest.approx(there, abs=1.0)
+
+
 async def read(storage: Storage) -> None:
     await storage.fetch("SELECT 1")
 

@@ -18,6 +18,7 @@ from routing.vector_stores.candidates import (
     HeldVectors,
     PostgresCandidates,
     Visible,
+    candidates_of,
     normalized,
     words_of,
 )
@@ -142,6 +143,22 @@ async def test_pgvector_finds_the_same_as_numpy(
         assert [round(each, 4) for _, each in by_pgvector] == [
             round(each, 4) for _, each in by_numpy
         ]
+
+
+@pytest.mark.server
+async def test_what_the_database_can_is_seen_later_where_it_was_away(
+    postgres_server: postgres.PostgresServer, tmp_path: Path
+) -> None:
+    await postgres.emptied(postgres_server.address)
+    async with kept(postgres_server.address, tmp_path, Clock()) as here:
+        seen = await here.put("key-a", "f", ["a", "bb"])
+        later = candidates_of(here.stores.storage)
+        assert isinstance(here.candidates, PostgresCandidates)
+        assert isinstance(later, PostgresCandidates)
+        asked = normalized([[1.0, 0.0, 0.0]])[0]
+        at_once = await here.candidates.by_vector([seen], asked, 2)
+        assert await later.by_vector([seen], asked, 2) == at_once
+        assert later.vector_type == here.candidates.vector_type
 
 
 @pytest.mark.server

@@ -17,11 +17,15 @@ from llama_compat.exchange import ANYBODY, Reply, Target
 from llama_compat.wire.json_fields import from_raw
 from providers.base import Provider, ProviderConfig
 from routing.ingress.body import Bodies
+from routing.layers.chain import Owner
+from routing.layers.keeping.background import BackgroundResponses
 from routing.layers.keeping.kept_calls import KEPT_CALLS
 from routing.layers.keeping.recall import ConnectionMemory, Known, Recall, RecalledTurn
-from routing.layers.keeping.responses import Turn, _expanded
+from routing.layers.keeping.responses import Responses, Turn, _expanded
 from routing.models import Route
+from routing.policy.attempts import Attempt
 from routing.policy.targets import LiveTarget, ProviderState
+from routing.request import Request
 from routing.storage.responses import ResponseStore
 from tests.unit.calls import call_of
 
@@ -200,3 +204,58 @@ async def test_what_a_connection_knows_is_sent_to_who_does_not_keep_it(at_vendor
     # Either way the connection knows what comes of it.
     recall.answered({"id": "resp_2", "output": []})
     assert memory.find("resp_2") is not None
+
+
+class KeepingProvider(Provider):
+    """One whose vendor keeps responses, and makes them in the background."""
+
+    keeps_responses = True
+    relays = frozenset({RESPONSES.name})
+
+    def __init__(self) -> None:
+        super().__init__("up", ProviderConfig(), [])
+        self.cancelled: list[str] = []
+
+    async def kept_reply(
+        self, wire: str, target: Target, reply_id: str, *, cancel: bool = False
+    ) -> Reply:
+        self.cancelled.append(reply_id)
+        return Reply(b"{}")
+
+
+def nothing(request: Request) -> None:
+    """A request that no client sent begins; there is none."""
+
+
+def goes_on() -> None:
+    raise AssertionError("nothing goes on")
+
+
+@pytest.mark.parametrize("body", [b'{"id":"theirs","status":"queued"}', b"[1]"])
+async def test_what_a_vendor_has_begun_and_nobody_keeps_does_not_run_there(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    provider = KeepingProvider()
+    state = ProviderState("up").target("gpt")
+    request = Request(RESPONSES, "req_1")
+    request.call = call_of({"input": "Hi", "background": True}, RESPONSES)
+    request.route = Route([LiveTarget(provider, Target("gpt"), state)], None, "m")
+
+    async def begin(request: Request) -> Reply:
+        attempt, reply = Attempt(state), Reply(body)
+        request.attempts.add(attempt)
+        attempt.has_content()
+        reply.when_closed(attempt.finish)
+        return reply
+
+    async def away(*_: Any) -> None:
+        raise APIError(503, "The store is away.", code="store_unavailable")
+
+    monkeypatch.setattr(store, "save", away)
+    background = BackgroundResponses(store, {"up": provider})
+    layer = Responses(begin, store, background, Owner(nothing, nothing, goes_on, goes_on))
+    is_object = body[:1] == b"{"
+    with pytest.raises(APIError if is_object else AttributeError):
+        await layer(request)
+    assert state.in_flight == 0
+    assert provider.cancelled == (["theirs"] if is_object else [])
