@@ -1,7 +1,7 @@
 """The file of weights that are kept beside their model, read into memory before torch is there.
 
 What torch's import leaves of the machine reads it: one thread, as that keeps Python to itself, and
-all cores once somebody waits for it.
+all cores once somebody waits for it, but for those that engines compute on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from providers.local.threads.giving_way import piece
 from providers.local.torch_engine.config import PACKED, TorchConfig
 from providers.local.torch_engine.formats.header import header_in
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
-"""Tensors that are read at the same time."""
+"""Tensors that are read at the same time, where nothing else computes."""
+
+_PIECE = 4 * 2**20
+"""Bytes of them that are read at a time: some milliseconds."""
 
 _ALIGNED = 64
 """Bytes that a tensor begins at a multiple of, as torch's own do."""
@@ -133,15 +137,18 @@ class KeptWeights:
             except IndexError:
                 return
             tensor = opened.tensors[name]
-            into, done = whole[tensor.offset : tensor.offset + tensor.size], 0
+            into, done, total = whole[tensor.offset : tensor.offset + tensor.size], 0, 0
             begin = opened.start + opened.begins[name]
             while done < tensor.size:
-                count = os.preadv(opened.file.fileno(), [into[done:]], begin + done)
-                if not count:
-                    raise OSError(f"{self.path} ends within '{name}'")
-                done += count
-            # A gigabyte a second and core, at least.
-            self._sums[name] = zlib.crc32(into)
+                with piece():
+                    some = [into[done : done + _PIECE]]
+                    count = os.preadv(opened.file.fileno(), some, begin + done)
+                    if not count:
+                        raise OSError(f"{self.path} ends within '{name}'")
+                    # A gigabyte a second and core, at least.
+                    total = zlib.crc32(into[done : done + count], total)
+                    done += count
+            self._sums[name] = total
 
     def read(self) -> tuple[mmap.mmap, Mapping[str, KeptTensor], Mapping[str, int]]:
         """Read what is left of it, by several threads.

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ pytest.importorskip("safetensors", reason="needs the extra 'torch'")
 from safetensors.torch import save_file
 
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.starting import kept_weights
 from providers.local.torch_engine.starting.kept_weights import (
     KeptWeights,
     file_in,
@@ -104,3 +106,25 @@ def test_which_a_start_is_likely_to_read(
         written(tmp_path, kind)
     found = likely_weights(tmp_path, TorchConfig.model_validate(settings))
     assert (found and found.path) == (expected and file_in(tmp_path, expected))
+
+
+def test_it_is_read_in_pieces_that_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = 0
+
+    @contextmanager
+    def piece() -> Iterator[None]:
+        nonlocal pieces
+        pieces += 1
+        yield
+
+    monkeypatch.setattr(kept_weights, "piece", piece)
+    monkeypatch.setattr(kept_weights, "_PIECE", 512)
+    with closing(KeptWeights(written(tmp_path))) as kept:
+        memory, tensors, sums = kept.read()
+    large = tensors["large"]
+    expected = TENSORS["large"].numpy().tobytes()
+    assert memory[large.offset : large.offset + large.size] == expected
+    assert sums["large"] == zlib.crc32(expected)
+    assert pieces == -(-20_000 // 512) + 1
