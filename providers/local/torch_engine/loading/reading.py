@@ -33,6 +33,10 @@ from providers.local.torch_engine.starting.kept_weights import KeptWeights, like
 
 log = logging.getLogger(__name__)
 
+_LARGE = 6 * 2**20
+"""Bytes of a tokenizer's file, that of 100,000 tokens: all would wait for it half a second, on one
+core of 2026. Another process is no gain for a smaller one: it imports transformers anew."""
+
 _NICE = 5
 """By how much a process that reads a folder stands behind: it is left a quarter of a core by an
 engine that would take it all."""
@@ -234,16 +238,26 @@ def read_and_keep(folder: str) -> None:
 
 
 def _reading_of(folder: Path) -> FolderReading | None:
-    """What is kept of the model in `folder`. Where it isn't and an engine computes, another process
-    reads it: transformers takes its tokenizer apart in steps that keep all of this one waiting."""
+    """What is kept of the model in `folder`.
+
+    Where it isn't, an engine computes, and the tokenizer is a large one, another process reads it:
+    transformers takes it apart in one step, which keeps all of this process waiting.
+    """
     kept = kept_reading(folder)
-    if kept is not None or not computed_lately():
+    if kept is not None or not computed_lately() or not _has_large_tokenizer(folder):
         return kept
     failure = run_python(f"{__name__}:{read_and_keep.__name__}", {"folder": str(folder)}, _nothing)
     if failure is not None:
         log.info("%s is read in this process, as in another one %s", folder, failure)
         return None
     return kept_reading(folder)
+
+
+def _has_large_tokenizer(folder: Path) -> bool:
+    try:
+        return (folder / "tokenizer.json").stat().st_size > _LARGE
+    except OSError:
+        return False
 
 
 def _nothing() -> None:

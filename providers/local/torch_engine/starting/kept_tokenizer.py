@@ -51,11 +51,17 @@ class KeptTokenizer(msgspec.Struct, frozen=True):
         Raises:
             Exception: it has parts in Python, which can't be kept.
         """
-        text = tokenizer.to_str()
-        parts = _parts_of(json.loads(text))
+        with piece():
+            text = tokenizer.to_str()
+        with piece():
+            whole = json.loads(text)
+        with piece():
+            parts = _parts_of(whole)
         try:
-            if parts.made().to_str() == text:
-                return parts
+            made = parts.made()
+            with piece():
+                if made.to_str() == text:
+                    return parts
         except Exception:  # of a kind that can't be made of these, whatever it stumbles over
             pass
         return cls(text)

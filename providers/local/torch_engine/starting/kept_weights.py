@@ -1,4 +1,5 @@
-"""The file of weights that are kept beside their model, read into memory before torch is there.
+"""The file of weights that are kept beside their model: written once, and read into memory before
+torch is there.
 
 What torch's import leaves of the machine reads it: one thread, as that keeps Python to itself, and
 all cores once somebody waits for it, but for those that engines compute on meanwhile.
@@ -6,8 +7,10 @@ all cores once somebody waits for it, but for those that engines compute on mean
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
+import struct
 import threading
 import zlib
 from collections import deque
@@ -15,7 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from providers.local.threads.giving_way import piece
 from providers.local.torch_engine.config import PACKED, TorchConfig
@@ -60,6 +63,52 @@ class KeptTensor(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     size: int
+
+
+class Numbers(NamedTuple):
+    """A tensor that is to be kept.
+
+    Attributes:
+        dtype: as safetensors calls it.
+        shape: of it.
+        data: its bytes, in order.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def write_weights(file: Path, tensors: Mapping[str, Numbers], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file; it is on the disk when this returns.
+
+    The library for that keeps all of Python waiting until it has written the last byte.
+
+    Args:
+        file: the new file.
+        tensors: by name.
+        metadata: what it says beside them.
+
+    Raises:
+        OSError: it can't be written.
+
+    Source: https://huggingface.co/docs/safetensors, Format.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, (dtype, shape, data) in tensors.items():
+        begin, end = end, end + data.nbytes
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers begin where any of theirs may
+    with file.open("wb") as opened:
+        opened.write(struct.pack("<Q", len(text)) + text)
+        for each in tensors.values():
+            for begin in range(0, each.data.nbytes, _PIECE):
+                with piece():
+                    opened.write(each.data[begin : begin + _PIECE])
+        opened.flush()
+        os.fsync(opened.fileno())
 
 
 class _Opened(NamedTuple):

@@ -204,6 +204,7 @@ def test_beside_an_engine_another_process_reads_it(
 ) -> None:
     make_model(tmp_path)
     expected = read(tmp_path)
+    monkeypatch.setattr(reading, "_LARGE", 0)
     for module in (reading, loader):
         monkeypatch.setattr(module, "read_folder", not_here)
     with step(), read_aside(tmp_path, TorchConfig(device="cpu")) as aside:
@@ -211,19 +212,24 @@ def test_beside_an_engine_another_process_reads_it(
     assert kept_reading(tmp_path) == expected
 
 
-def test_where_none_computes_this_process_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("computed", "large"), [(False, 0), (True, 10**9)])
+def test_where_none_waits_for_long_this_process_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, computed: bool, large: int
 ) -> None:
     make_model(tmp_path)
-    monkeypatch.setattr(reading, "computed_lately", lambda: False)
+    monkeypatch.setattr(reading, "computed_lately", lambda: computed)
+    monkeypatch.setattr(reading, "_LARGE", large)
     with read_aside(tmp_path, TorchConfig(device="cpu")) as aside:
         assert aside.reading.result() is None
     assert not (tmp_path / FILE).exists()
 
 
 @pytest.mark.engine
-def test_what_another_process_can_not_read_is_told_by_this_one(tmp_path: Path) -> None:
+def test_what_another_process_can_not_read_is_told_by_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_model(tmp_path)
+    monkeypatch.setattr(reading, "_LARGE", 0)
     (tmp_path / "config.json").write_text("{")
     config = TorchConfig(device="cpu")
     with (
