@@ -33,6 +33,7 @@ from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.cpu_thread import aside
 from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
+from providers.local.torch_engine.loading.reading import read_aside
 from routing.cli.machine.measuring import Served
 
 PROMPT = 32
@@ -88,13 +89,17 @@ async def measure(engine: TorchEngine, name: str, config: TorchConfig, rounds: i
         gaps = found if turn else {each: Gaps() for each in found}  # the first one warms up
         with tempfile.TemporaryDirectory() as place:
             folder = Path(shutil.copytree(source, Path(place) / "copy"))
-            shutil.rmtree(folder / ".llama-compat", ignore_errors=True)
 
             def loads(folder: Path = folder) -> None:
-                load("copy", folder, config, 512, where=aside)
+                with read_aside(folder, config) as begun:
+                    load("copy", folder, config, 512, where=aside, aside=begun)
+
+            def first(folder: Path = folder) -> None:
+                shutil.rmtree(folder / ".llama-compat", ignore_errors=True)
+                loads(folder)
 
             await watched(engine, 3 * turn, gaps["alone"], lambda: time.sleep(QUIET_SECONDS))
-            await watched(engine, 3 * turn + 1, gaps["first load"], loads)
+            await watched(engine, 3 * turn + 1, gaps["first load"], first)
             await watched(engine, 3 * turn + 2, gaps["later load"], loads)
     return {name: gaps.figures() for name, gaps in found.items()}
 

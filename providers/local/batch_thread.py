@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from llama_compat.errors import APIError
 from llama_compat.wire.retry_after import retry_after
 from providers.local.engine import Stats
+from providers.local.threads import giving_way
 
 Asked = TypeVar("Asked")
 Made = TypeVar("Made")
@@ -75,7 +76,7 @@ class BatchThread:
         gone = Gone(self._stopping)
         loop = asyncio.get_running_loop()
         self._stats.waiting += 1
-        future = loop.run_in_executor(self._thread, work, asked, gone)
+        future = loop.run_in_executor(self._thread, _as_a_step, work, asked, gone)
         future.add_done_callback(self._count)
         try:
             return await future
@@ -90,3 +91,8 @@ class BatchThread:
             self._stats.failed += 1
         else:
             self._stats.finished += 1
+
+
+def _as_a_step(work: Callable[[Asked, Gone], Made], asked: Asked, gone: Gone) -> Made:
+    with giving_way.step():
+        return work(asked, gone)

@@ -29,6 +29,7 @@ from providers.local.engine import (
 from providers.local.media.encoding import MediaThread
 from providers.local.media.placing import PlacedMedium
 from providers.local.sequence import Deliver, LocalSequence
+from providers.local.threads import giving_way
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,8 @@ class EngineThread(Generic[S]):
     def _run(self) -> None:
         while self._receive():
             try:
-                self._step()
+                with giving_way.step():
+                    self._step()
             except Exception:
                 # It is not known what holds any more, so all that there is ends.
                 if self._refusal() is None:

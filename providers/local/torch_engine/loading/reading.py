@@ -1,7 +1,8 @@
 """What transformers makes of a folder's tokenizer and settings, and that kept beside the model.
 
 Importing transformers takes as long as all else that a start does. Where the weights are kept too,
-as those of 8 bits are, the next start does without it. It is read anew when the model's files, this
+as those of 8 bits are, the next start does without it; where an engine computes meanwhile, it is
+kept for its own sake, as to read it holds that up. It is read anew when the model's files, this
 code or transformers have changed, and when what was kept is damaged.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,13 +21,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from tokenizers import Tokenizer
 
+from providers.local.models.programs import run_python
 from providers.local.own_code import digest_of
+from providers.local.threads.giving_way import computed_lately
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.starting.kept_tokenizer import KeptTokenizer
 from providers.local.torch_engine.starting.kept_weights import KeptWeights, likely_weights
 
 log = logging.getLogger(__name__)
+
+_LARGE = 6 * 2**20
+"""Bytes of a tokenizer's file, that of 100,000 tokens: all would wait for it half a second, on one
+core of 2026. Another process is no gain for a smaller one: it imports transformers anew."""
+
+_NICE = 5
+"""By how much a process that reads a folder stands behind: it is left a quarter of a core by an
+engine that would take it all."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +127,10 @@ def _file_of(module: str) -> str:
     return found.origin
 
 
-_CODE = ("loading.architectures", "media.families", "model.rope", "model.torch_step")
+_CODE = (
+    *("loading.architectures", "media.families", "model.rope", "model.torch_step"),
+    "starting.kept_tokenizer",
+)
 _MODULES = frozenset((__file__, *map(_file_of, _CODE)))
 """The code that says what is in a reading; it is not imported for one that is kept."""
 
@@ -178,6 +195,22 @@ def _as_list(value: int | list[int] | None) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    """What is kept of a reading.
+
+    Attributes:
+        source: what it was made of; see `source_of`.
+        backend: the tokenizer of the `tokenizers` library.
+        tokenizer: the other members of `ReadTokenizer`.
+        others: those of `FolderReading` but the tokenizer.
+    """
+
+    source: str
+    backend: KeptTokenizer
+    tokenizer: dict[str, Any]
+    others: dict[str, Any]
+
+
 def kept_reading(folder: Path) -> FolderReading | None:
     """What was read of the model in `folder`; None if it isn't kept, or is of another state."""
     try:
@@ -185,16 +218,50 @@ def kept_reading(folder: Path) -> FolderReading | None:
         total, _, body = text.partition(b"\n")
         if total != _sum(body):
             return None
-        found = json.loads(body)
-        if found.pop("source") != source_of(folder, _MODULES):
+        found = msgspec.json.decode(body, type=_Kept)
+        if found.source != source_of(folder, _MODULES):
             return None
-        described = found.pop("tokenizer")
-        backend = Tokenizer.from_str(described.pop("backend_tokenizer"))
-        tokenizer = ReadTokenizer(backend, **described)
-        end_tokens = tuple(found.pop("end_tokens"))
-        return FolderReading(tokenizer=tokenizer, end_tokens=end_tokens, **found)
+        tokenizer = ReadTokenizer(found.backend.made(), **found.tokenizer)
+        end_tokens = tuple(found.others.pop("end_tokens"))
+        return FolderReading(tokenizer=tokenizer, end_tokens=end_tokens, **found.others)
     except Exception:  # of a damaged file, whatever its reader stumbles over
         return None
+
+
+def read_and_keep(folder: str) -> None:
+    """Read the model in `folder` and keep what was read: for a process of its own, to which the
+    ones that answer come first."""
+    os.nice(_NICE)
+    read = read_folder(Path(folder))
+    if read is not None:
+        keep_reading(Path(folder), read)
+
+
+def _reading_of(folder: Path) -> FolderReading | None:
+    """What is kept of the model in `folder`.
+
+    Where it isn't, an engine computes, and the tokenizer is a large one, another process reads it:
+    transformers takes it apart in one step, which keeps all of this process waiting.
+    """
+    kept = kept_reading(folder)
+    if kept is not None or not computed_lately() or not _has_large_tokenizer(folder):
+        return kept
+    failure = run_python(f"{__name__}:{read_and_keep.__name__}", {"folder": str(folder)}, _nothing)
+    if failure is not None:
+        log.info("%s is read in this process, as in another one %s", folder, failure)
+        return None
+    return kept_reading(folder)
+
+
+def _has_large_tokenizer(folder: Path) -> bool:
+    try:
+        return (folder / "tokenizer.json").stat().st_size > _LARGE
+    except OSError:
+        return False
+
+
+def _nothing() -> None:
+    """Nothing is to be done while a process lasts; it ends with this one."""
 
 
 class Aside(NamedTuple):
@@ -214,7 +281,7 @@ def read_aside(folder: Path, config: TorchConfig) -> Iterator[Aside]:
     """Read what is kept of a folder, in a thread: nearly all of it is to take a tokenizer apart and
     to read numbers, in which Python has no part."""
     with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread, ExitStack() as ends:
-        reading = thread.submit(kept_reading, folder)
+        reading = thread.submit(_reading_of, folder)
         weights = likely_weights(folder, config)
         if weights is not None:
             weights.begin(thread)
@@ -227,11 +294,13 @@ def keep_reading(folder: Path, reading: FolderReading) -> None:
     file = _file_in(folder)
     unfinished = file.with_suffix(".unfinished")
     try:
-        described = {name: getattr(reading.tokenizer, name) for name in _TOKENIZER}
-        described["backend_tokenizer"] = reading.tokenizer.backend_tokenizer.to_str()
-        others = {name: getattr(reading, name) for name in _OTHERS}
-        source = source_of(folder, _MODULES)
-        body = json.dumps({"source": source, "tokenizer": described, **others}).encode()
+        kept = _Kept(
+            source=source_of(folder, _MODULES),
+            backend=KeptTokenizer.of(reading.tokenizer.backend_tokenizer),
+            tokenizer={name: getattr(reading.tokenizer, name) for name in _TOKENIZER},
+            others={name: getattr(reading, name) for name in _OTHERS},
+        )
+        body = msgspec.json.encode(kept)
         file.parent.mkdir(exist_ok=True)
         unfinished.write_bytes(_sum(body) + b"\n" + body)
         # Whole or not at all; where two write at once, the sum tells.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
@@ -22,8 +21,6 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from providers.local.models.folders import fresh_folder
 from providers.local.torch_engine import formats
@@ -43,7 +40,13 @@ from providers.local.torch_engine.model.recurrent.convolution import Convolution
 from providers.local.torch_engine.model.recurrent.gated_delta import GatedDelta
 from providers.local.torch_engine.model.recurrent.short_conv import ShortConv
 from providers.local.torch_engine.model.rope import Rope
-from providers.local.torch_engine.starting.kept_weights import KeptTensor, KeptWeights, file_in
+from providers.local.torch_engine.starting.kept_weights import (
+    KeptTensor,
+    KeptWeights,
+    Numbers,
+    file_in,
+    write_weights,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 """By what safetensors calls them."""
+
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 CLASSES = {
     each.__name__: each
@@ -100,12 +105,13 @@ def read(folder: Path, quantization: str, begun: KeptWeights | None = None) -> D
 
 def write(folder: Path, decoder: Decoder, quantization: str) -> None:
     """Keep the decoder of the model in `folder`; where that can't be written, it isn't kept."""
-    tensors: dict[str, torch.Tensor] = {}
-    described = json.dumps(_described(decoder, "", tensors))
+    found: dict[str, torch.Tensor] = {}
+    described = json.dumps(_described(decoder, "", found))
+    tensors = {name: _numbers(each) for name, each in found.items()}
     metadata = {
         "decoder": described,
         "source": _source(folder),
-        "sum": _sum(described, {name: _sum_of(each) for name, each in tensors.items()}),
+        "sum": _sum(described, {name: zlib.crc32(each.data) for name, each in tensors.items()}),
     }
     file = file_in(folder, quantization)
     try:
@@ -113,15 +119,13 @@ def write(folder: Path, decoder: Decoder, quantization: str) -> None:
         lock = FileLock(file.with_suffix(".lock"), timeout=0)
         with lock, fresh_folder(file.with_suffix(".unfinished")) as unfinished:
             written = unfinished / file.name
-            save_file(tensors, written, metadata)
+            write_weights(written, tensors, metadata)
             written.chmod(0o644)
-            with written.open("r+b") as opened:
-                os.fsync(opened.fileno())
             # Whole or not at all, for other processes and after a power failure.
             written.replace(file)
     except Timeout:
         log.info("another process is keeping the weights in %s", file)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         log.info("the weights of %s can't be kept in %s: %s", quantization, file.parent, error)
     else:
         log.info("the weights are kept in %s", file)
@@ -142,13 +146,9 @@ def _tensor(memory: mmap, kept: KeptTensor) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype, count=count, offset=kept.offset).view(kept.shape)
 
 
-def _bytes_of(tensor: torch.Tensor) -> Any:
-    return tensor.contiguous().flatten().view(torch.uint8).numpy()
-
-
-def _sum_of(tensor: torch.Tensor) -> int:
-    """What changes with any of its numbers; see `KeptWeights`."""
-    return zlib.crc32(_bytes_of(tensor))
+def _numbers(tensor: torch.Tensor) -> Numbers:
+    data = memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy())
+    return Numbers(_NAMES[tensor.dtype], tuple(tensor.shape), data)
 
 
 def _sum(described: str, sums: Mapping[str, int]) -> str:

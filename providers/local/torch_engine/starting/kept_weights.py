@@ -1,13 +1,16 @@
-"""The file of weights that are kept beside their model, read into memory before torch is there.
+"""The file of weights that are kept beside their model: written once, and read into memory before
+torch is there.
 
 What torch's import leaves of the machine reads it: one thread, as that keeps Python to itself, and
-all cores once somebody waits for it.
+all cores once somebody waits for it, but for those that engines compute on meanwhile.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
+import struct
 import threading
 import zlib
 from collections import deque
@@ -15,13 +18,17 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+from providers.local.threads.giving_way import piece
 from providers.local.torch_engine.config import PACKED, TorchConfig
 from providers.local.torch_engine.formats.header import header_in
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
-"""Tensors that are read at the same time."""
+"""Tensors that are read at the same time, where nothing else computes."""
+
+_PIECE = 4 * 2**20
+"""Bytes of them that are read at a time: some milliseconds."""
 
 _ALIGNED = 64
 """Bytes that a tensor begins at a multiple of, as torch's own do."""
@@ -56,6 +63,52 @@ class KeptTensor(NamedTuple):
     shape: tuple[int, ...]
     offset: int
     size: int
+
+
+class Numbers(NamedTuple):
+    """A tensor that is to be kept.
+
+    Attributes:
+        dtype: as safetensors calls it.
+        shape: of it.
+        data: its bytes, in order.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def write_weights(file: Path, tensors: Mapping[str, Numbers], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file; it is on the disk when this returns.
+
+    The library for that keeps all of Python waiting until it has written the last byte.
+
+    Args:
+        file: the new file.
+        tensors: by name.
+        metadata: what it says beside them.
+
+    Raises:
+        OSError: it can't be written.
+
+    Source: https://huggingface.co/docs/safetensors, Format.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, (dtype, shape, data) in tensors.items():
+        begin, end = end, end + data.nbytes
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers begin where any of theirs may
+    with file.open("wb") as opened:
+        opened.write(struct.pack("<Q", len(text)) + text)
+        for each in tensors.values():
+            for begin in range(0, each.data.nbytes, _PIECE):
+                with piece():
+                    opened.write(each.data[begin : begin + _PIECE])
+        opened.flush()
+        os.fsync(opened.fileno())
 
 
 class _Opened(NamedTuple):
@@ -133,15 +186,18 @@ class KeptWeights:
             except IndexError:
                 return
             tensor = opened.tensors[name]
-            into, done = whole[tensor.offset : tensor.offset + tensor.size], 0
+            into, done, total = whole[tensor.offset : tensor.offset + tensor.size], 0, 0
             begin = opened.start + opened.begins[name]
             while done < tensor.size:
-                count = os.preadv(opened.file.fileno(), [into[done:]], begin + done)
-                if not count:
-                    raise OSError(f"{self.path} ends within '{name}'")
-                done += count
-            # A gigabyte a second and core, at least.
-            self._sums[name] = zlib.crc32(into)
+                with piece():
+                    some = [into[done : done + _PIECE]]
+                    count = os.preadv(opened.file.fileno(), some, begin + done)
+                    if not count:
+                        raise OSError(f"{self.path} ends within '{name}'")
+                    # A gigabyte a second and core, at least.
+                    total = zlib.crc32(into[done : done + count], total)
+                    done += count
+            self._sums[name] = total
 
     def read(self) -> tuple[mmap.mmap, Mapping[str, KeptTensor], Mapping[str, int]]:
         """Read what is left of it, by several threads.

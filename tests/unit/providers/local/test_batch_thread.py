@@ -10,6 +10,7 @@ import pytest
 
 from llama_compat.errors import APIError
 from providers.local.batch_thread import BatchThread, Gone
+from providers.local.threads import giving_way
 
 PATIENCE = 30
 """Seconds, for what comes at once."""
@@ -79,3 +80,13 @@ async def test_more_than_may_wait_are_sent_away(thread: BatchThread) -> None:
     assert (caught.value.status, caught.value.headers["retry-after"]) == (429, "1")
     work.end.set()
     assert await asyncio.gather(*tasks) == ["x", "y"]
+
+
+async def test_what_it_does_counts_as_a_step(
+    thread: BatchThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a model which is loaded meanwhile gives way to it."""
+    monkeypatch.setattr(giving_way, "_LATELY", 0)
+    assert not giving_way.computed_lately()
+    assert await thread.in_thread(lambda asked, gone: giving_way.computed_lately(), "x")
+    assert not giving_way.computed_lately()

@@ -15,6 +15,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 transformers = pytest.importorskip("transformers", reason="needs the extra 'torch'")
 
+from providers.base import ProviderStartError
+from providers.local.threads.giving_way import step
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading import loader, reading
 from providers.local.torch_engine.loading.loader import load
@@ -179,6 +181,8 @@ def test_a_second_start_goes_without_transformers(tmp_path: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
+from providers.base import ProviderStartError
+from providers.local.threads.giving_way import step
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.loading.loader import load
 loaded = load("tiny", Path({str(tmp_path)!r}), TorchConfig(device="cpu", max_sequences=1), 64)
@@ -188,3 +192,49 @@ print(loaded.quantization, "transformers" in sys.modules)
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.strip() == "int8 False"
+
+
+def not_here(folder: Path) -> FolderReading | None:
+    raise AssertionError(f"{folder} is read in this process")
+
+
+@pytest.mark.engine
+def test_beside_an_engine_another_process_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    expected = read(tmp_path)
+    monkeypatch.setattr(reading, "_LARGE", 0)
+    for module in (reading, loader):
+        monkeypatch.setattr(module, "read_folder", not_here)
+    with step(), read_aside(tmp_path, TorchConfig(device="cpu")) as aside:
+        assert aside.reading.result() == expected
+    assert kept_reading(tmp_path) == expected
+
+
+@pytest.mark.parametrize(("computed", "large"), [(False, 0), (True, 10**9)])
+def test_where_none_waits_for_long_this_process_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, computed: bool, large: int
+) -> None:
+    make_model(tmp_path)
+    monkeypatch.setattr(reading, "computed_lately", lambda: computed)
+    monkeypatch.setattr(reading, "_LARGE", large)
+    with read_aside(tmp_path, TorchConfig(device="cpu")) as aside:
+        assert aside.reading.result() is None
+    assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.engine
+def test_what_another_process_can_not_read_is_told_by_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    monkeypatch.setattr(reading, "_LARGE", 0)
+    (tmp_path / "config.json").write_text("{")
+    config = TorchConfig(device="cpu")
+    with (
+        step(),
+        read_aside(tmp_path, config) as aside,
+        pytest.raises(ProviderStartError, match="can't be loaded"),
+    ):
+        load("broken", tmp_path, config, aside=aside)

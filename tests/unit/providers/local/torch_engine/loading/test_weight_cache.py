@@ -181,11 +181,11 @@ def test_a_full_disk_leaves_nothing_behind(
 ) -> None:
     make_model(tmp_path)
 
-    def save(tensors: object, file: Path, metadata: object) -> None:
+    def save(file: Path, tensors: object, metadata: object) -> None:
         file.write_bytes(b"half of it")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(weight_cache, "save_file", save)
+    monkeypatch.setattr(weight_cache, "write_weights", save)
     with caplog.at_level(logging.INFO):
         logits(tmp_path)
     assert "No space left on device" in caplog.text

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("safetensors", reason="needs the extra 'torch'")
 
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.starting import kept_weights
 from providers.local.torch_engine.starting.kept_weights import (
     KeptWeights,
+    Numbers,
     file_in,
     likely_weights,
+    write_weights,
 )
 
 TENSORS = {
@@ -104,3 +109,47 @@ def test_which_a_start_is_likely_to_read(
         written(tmp_path, kind)
     found = likely_weights(tmp_path, TorchConfig.model_validate(settings))
     assert (found and found.path) == (expected and file_in(tmp_path, expected))
+
+
+def test_it_is_read_in_pieces_that_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = 0
+
+    @contextmanager
+    def piece() -> Iterator[None]:
+        nonlocal pieces
+        pieces += 1
+        yield
+
+    monkeypatch.setattr(kept_weights, "piece", piece)
+    monkeypatch.setattr(kept_weights, "_PIECE", 512)
+    with closing(KeptWeights(written(tmp_path))) as kept:
+        memory, tensors, sums = kept.read()
+    large = tensors["large"]
+    expected = TENSORS["large"].numpy().tobytes()
+    assert memory[large.offset : large.offset + large.size] == expected
+    assert sums["large"] == zlib.crc32(expected)
+    assert pieces == -(-20_000 // 512) + 1
+
+
+def test_what_is_written_is_a_safetensors_file(tmp_path: Path) -> None:
+    file = tmp_path / "any.safetensors"
+    names = {torch.int32: "I32", torch.float32: "F32"}
+    tensors = {
+        name: Numbers(
+            names[each.dtype],
+            tuple(each.shape),
+            memoryview(each.flatten().view(torch.uint8).numpy()),
+        )
+        for name, each in TENSORS.items()
+    }
+    write_weights(file, tensors, {"said": "Größe"})
+    with safe_open(file, "pt") as opened:
+        assert opened.metadata() == {"said": "Größe"}
+        assert set(opened.keys()) == set(TENSORS)
+        for name, expected in TENSORS.items():
+            assert torch.equal(opened.get_tensor(name), expected)
+    with closing(KeptWeights(file)) as kept:
+        assert kept.open() == {"said": "Größe"}
+        assert kept.read()[1].keys() == TENSORS.keys()
