@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
@@ -25,6 +25,7 @@ from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.events import with_told
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
+from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import have_addresses
@@ -77,6 +78,11 @@ log = logging.getLogger(__name__)
 REPLY_KINDS: dict[str, ReplyKind] = {"chat": CHAT, "completions": TEXT}
 
 _NONE: frozenset[str] = frozenset()
+_FALSE = Raw(b"false")
+
+_SEEN_TO_HERE = frozenset({"parallel_tool_calls"})
+"""What a vendor need not be told, and is not if it refuses it: of several calls the first alone
+comes through (`llama_compat.translation`)."""
 
 _ALONG_WITH = {
     "responses": ("input_tokens", "compact"),
@@ -135,20 +141,26 @@ class RemoteOpenAIProvider(
         self._wires = self.vendor.wires if named is None else self._named_wires(named)
         self.relays = self._wires.keys()
         self._responds = "responses" in self._wires and "chat" not in self._wires
-        if "completions" not in self._wires:
-            self.parameters = chat.RENDERED_PARAMETERS
-        if self._responds:
-            self.parameters = responses.RENDERED_PARAMETERS | {"stop"}
         named_fields = self.config.reasoning_fields
         taken = vendor.reasoning_fields if named_fields is None else named_fields
         self._messages = MessageForm(vendor, taken, self.images)
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
         self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
-        self.parameters = self.parameters - vendor.refused
-        self.embedding_parameters = self.embedding_parameters - vendor.refused
+        if self._responds or not vendor.takes_speakers:
+            self.placeless = frozenset({SPEAKERS})
         refused = vendor.refused | self.config.unsupported_parameters
+        self.parameters = self._rendered_parameters() - (refused - _SEEN_TO_HERE)
+        self.embedding_parameters = self.embedding_parameters - vendor.refused
         self._refusing = replace(vendor, refused=refused)
         self.keepalive_seconds = self.config.keepalive_seconds
+
+    def _rendered_parameters(self) -> frozenset[str]:
+        """What there are words for in the wires that it is asked by."""
+        if self._responds:
+            return responses.RENDERED_PARAMETERS | {"stop"}
+        if "completions" not in self._wires:
+            return chat.RENDERED_PARAMETERS
+        return chat.RENDERED_PARAMETERS | completions.RENDERED_PARAMETERS
 
     def is_same_vendor(self, other: RemoteProvider) -> bool:
         """Whether the other one's vendor is this one's, at the same address."""
@@ -181,6 +193,12 @@ class RemoteOpenAIProvider(
         known = WEB_SEARCH in self.vendor.hosted_tools.get("chat", _NONE)
         searches = self._has_search("responses") or (self._is_vendors_own and known)
         return searches and not in_chats(model)
+
+    def is_seen_to_here(self, call: Call) -> bool:
+        """That calls come one by one, where the vendor can't be told so."""
+        if call.operation.name != "chat" or _SEEN_TO_HERE.isdisjoint(self._refusing.refused):
+            return False
+        return call.fields.get("parallel_tool_calls") == _FALSE
 
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)
@@ -459,6 +477,8 @@ class RemoteOpenAIProvider(
         read: Callable[[str, UpstreamResponse], AsyncGenerator[StreamEvent, None]],
     ) -> AsyncGenerator[StreamEvent, None]:
         self._address(body, request.model)
+        for name in _SEEN_TO_HERE & self._refusing.refused:
+            body.pop(name, None)
         if not self.vendor.knows_stream_options:
             body.pop("stream_options", None)
         fields = {
