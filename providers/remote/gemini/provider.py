@@ -143,8 +143,9 @@ class GeminiProvider(
         """Not to think is nothing that all models can be told."""
         if not isinstance(request, ChatCompletionRequest):
             return {}
-        dialect = gemini_interactions if self._by_interactions else gemini
-        return dialect.always_thinks(request)
+        if self._by_interactions:
+            return gemini_interactions.always_thinks(request)
+        return gemini.always_thinks(request)
 
     def stop_bound(self, model: str) -> StopBound:
         """In both of its APIs."""
