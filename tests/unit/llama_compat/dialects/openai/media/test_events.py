@@ -16,7 +16,7 @@ USAGE = {"input_tokens": 3, "output_tokens": 200, "total_tokens": 203}
 def events_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
     decoder = sse.EventDecoder()
     whole = b"".join(image_events("images", reply))
-    return [json.loads(event.data) for event in decoder.feed(whole)]
+    return [json.loads(event.data) for event in decoder.feed(whole) if event.data]
 
 
 @pytest.mark.parametrize("told", [{}, {"usage": USAGE}])
