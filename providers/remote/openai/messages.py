@@ -16,15 +16,15 @@ from llama_compat.dialects.openai.chat.files import (
     with_document_urls,
     with_file_data,
 )
+from llama_compat.dialects.openai.chat.own_members.refusals import with_refusals_said
+from llama_compat.dialects.openai.chat.own_members.speakers import without_speakers
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_calls,
     have_reasoning,
     with_reasoning_in,
 )
-from llama_compat.dialects.openai.chat.refusals import with_refusals_said
 from llama_compat.dialects.openai.chat.role_order import FAMILY as ORDERED
 from llama_compat.dialects.openai.chat.role_order import with_role_order
-from llama_compat.dialects.openai.chat.speakers import without_speakers
 from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.media.audio import not_taken
 from llama_compat.off_loop import off_loop

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from llama_compat.dialects.openai.chat.refusals import with_refusals_said
+from llama_compat.dialects.openai.chat.own_members.refusals import with_refusals_said
 from llama_compat.wire.json_fields import to_raw
 
 PART = {"type": "text", "text": "Look:"}
