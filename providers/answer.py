@@ -83,6 +83,8 @@ def relays(provider: Provider, call: Call, target: Target) -> bool:
         return False
     if provider.searches_elsewhere(call, target.model):
         return False
+    if provider.is_seen_to_here(call):
+        return False
     if not all_told(provider, call, target.model):
         return False
     # What the vendor does not run itself, or can't as it has not the files, is run here.

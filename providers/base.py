@@ -104,6 +104,9 @@ class Provider:
     """OpenAI's names of the sampling and other parameters that the vocabulary calls honour; those
     that every request has (model, messages, prompt, stream, n, ...) are not listed."""
 
+    placeless: frozenset[str] = frozenset()
+    """What its API has no place for in messages and tools (`llama_compat.fitting.placeless`)."""
+
     embedding_parameters: frozenset[str] = frozenset()
     """The same for `embed`."""
 
@@ -198,6 +201,11 @@ class Provider:
     def searches_elsewhere(self, call: Call, model: str) -> bool:
         """Whether the vendor does not search the web by the wire of `call`, which asks for that,
         for `model` (the provider's name), although it has that wire."""
+        return False
+
+    def is_seen_to_here(self, call: Call) -> bool:
+        """Whether `call` asks for what the vendor can't be told, and this server sees to where it
+        puts calls into the vocabulary."""
         return False
 
     def searches(self, tool: WebSearchTool, request: ChatCompletionRequest) -> bool:

@@ -30,6 +30,9 @@ _OF_EVERY_CHAT = (
     "tools",
 )
 
+OF_CHATS_ALONE = frozenset({*_OF_EVERY_CHAT, "verbosity"} - {"max_completion_tokens"})
+"""OpenAI's names of what the vocabulary has for chats, and not for a prompt that is continued."""
+
 
 def rendered_parameters(names: Iterable[str], *more: str) -> frozenset[str]:
     """OpenAI's names of all that a vendor's chat has words for.

@@ -68,7 +68,8 @@ def _with_reply_call(
 
 
 def _reply_tool(wanted: ResponseFormat, name: str) -> ToolDefinition:
-    return ToolDefinition(name, "Give the reply with this.", wanted.schema or {"type": "object"})
+    schema = wanted.told_schema or {"type": "object"}
+    return ToolDefinition(name, "Give the reply with this.", schema)
 
 
 def with_json_call(request: ChatCompletionRequest) -> ChatCompletionRequest:

@@ -17,6 +17,7 @@ from llama_compat.dialects.base import (
     TokenCountTranslation,
     Translation,
 )
+from llama_compat.dialects.sampling import OF_CHATS_ALONE
 from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.errors import nested_too_deeply, unsupported_parameter
 from llama_compat.exchange import Call, Target
@@ -29,6 +30,7 @@ from llama_compat.fitting.fit import (
     fit_request,
     remove,
 )
+from llama_compat.fitting.placeless import without_placeless
 from llama_compat.hosted.asked.named import MEMBERS
 from llama_compat.hosted.toolbox import HostedToolbox
 from llama_compat.hosted.vocabulary import GOOGLES_TOOLS, WEB_SEARCH, WebSearchTool, kind_of
@@ -56,10 +58,13 @@ class VocabularyProvider(Protocol):
     Attributes:
         id: as the template calls it.
         pays_each_choice: whether a prompt is read, and paid for, once for each of its choices.
+        placeless: what its API has no place for in messages and tools
+            (`llama_compat.fitting.placeless`).
     """
 
     id: str
     pays_each_choice: bool
+    placeless: frozenset[str]
 
     @property
     def config(self) -> Settings:
@@ -112,6 +117,8 @@ def honoured(
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
     fitted = Fitted()
+    if operation.kind == "completion":
+        honoured = honoured - OF_CHATS_ALONE
     wishes = _wishes(asked)
     if fit is not None:
         fitted = fit_members(fit, body, asked, lenient=mode == "adapt", effort=operation.effort)
@@ -143,7 +150,7 @@ def honoured(
         settle(searching)
         _leave_out_hosted(body, kinds)
         translation, request = parsed()
-    whys = provider.unsupported_values(_told(request, fit))
+    whys = provider.unsupported_values(_told(request, fit, adapt=mode == "adapt"))
     values = {
         path: whys[name] for path, name in asked.items() if name in whys and path not in known
     }
@@ -156,8 +163,27 @@ def honoured(
         if fitted.refused:
             settle(fitted.refused)
             translation, request = parsed()
+    _leave_out_placeless(provider, request, fitted)
     fitted.changes |= _by_vendor(provider, request, fitted, fit)
     return translation, fitted
+
+
+def _leave_out_placeless(
+    provider: VocabularyProvider, request: GenerationRequest, fitted: Fitted
+) -> None:
+    """Leave out what the provider has no place for in messages and tools, and say so.
+
+    Raises:
+        APIError: 400, its template wants that refused.
+    """
+    if not isinstance(request, ChatCompletionRequest) or not provider.placeless:
+        return
+    asked = structs.replace(request, **fitted.changes)
+    for name, changes in without_placeless(asked, provider.placeless).items():
+        if _mode(provider) == "refuse":
+            raise unsupported_parameter(name, provider.id)
+        fitted.dropped.append(name)
+        fitted.changes |= changes
 
 
 def _wishes(asked: Mapping[str, str]) -> Set[str]:
@@ -199,11 +225,14 @@ def _by_vendor(
     return {"hosted": others, "vendor_search": found[0]}
 
 
-def _told(request: GenerationRequest, fit: Fit | None) -> GenerationRequest:
-    """`request` with the form in which its model is told how hard to think."""
+def _told(request: GenerationRequest, fit: Fit | None, *, adapt: bool) -> GenerationRequest:
+    """`request` with the form, and the word, in which its model is told how hard to think."""
     if fit is None or not isinstance(request, ChatCompletionRequest):
         return request
-    return structs.replace(request, thinking=fit.form)
+    effort = request.reasoning_effort
+    if effort is not None and adapt:
+        effort = fit.effort(effort)
+    return structs.replace(request, thinking=fit.form, reasoning_effort=effort)
 
 
 def _searches(path: str) -> bool:

@@ -122,12 +122,22 @@ class ToolChoice(Struct, frozen=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The shape of the text: anything, any JSON object, or what a schema describes."""
+    """The shape of the text: anything, any JSON object, or what a schema describes. `description`
+    is what that is for, in the words of who asks."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
     schema: dict[str, Any] | None = None
     strict: bool | None = None
+    description: str | None = None
+
+    @property
+    def told_schema(self) -> dict[str, Any] | None:
+        """The schema for an API that has no other place for the description: a schema's own, where
+        that says nothing else."""
+        if not self.description or self.schema is None or "description" in self.schema:
+            return self.schema
+        return {**self.schema, "description": self.description}
 
 
 Mark = Callable[[Sequence[bytes]], Sequence[tuple[bytes, int]]]

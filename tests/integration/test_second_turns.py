@@ -339,3 +339,31 @@ def test_a_model_goes_on_with_what_is_put_into_its_mouth(
     assert [block.text for block in said.content if block.type == "text"] == ["Sunny."]
     marked = {"prefix": True} if vendor == "mistral" else {}
     assert vendors.seen[vendor].body["messages"][-1] == {**started[-1], **marked}
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"content": None, "refusal": "I won't say."},
+        {"content": [{"type": "refusal", "refusal": "I won't say."}]},
+        {"content": "I won't say.", "refusal": None},
+    ],
+    ids=["member", "part", "none"],
+)
+@pytest.mark.parametrize("vendor", STRICT)
+def test_what_was_refused_is_said_where_there_is_no_other_place_for_it(
+    server: ServerProcess, vendors: StrictVendors, vendor: str, refused: dict[str, Any]
+) -> None:
+    question: Any = {"role": "user", "content": QUESTION}
+    said: Any = {"role": "assistant", **refused}
+    reply = openai_sdk(server.url).chat.completions.create(
+        model=vendor, messages=[question, said, question]
+    )
+    assert reply.choices[0].message.content == "Sunny."
+    message = vendors.seen[vendor].body["messages"][1]
+    if vendor in ("openai", "azure", "passthrough"):
+        assert message == said
+    else:
+        content = message["content"]
+        text = content if isinstance(content, str) else content[0]["text"]
+        assert (text, "refusal" in message) == ("I won't say.", False)

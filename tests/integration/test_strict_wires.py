@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,3 +90,101 @@ def test_every_vendor_takes_it(
             assert why in reply.body.decode()
             assert not vendors.asked
     assert wrong == {}
+
+
+# What is in messages and tools, and not every vendor has a place for ------------------------------
+
+NAMED = {"role": "user", "content": "Weather, in JSON?", "name": "ann"}
+CLOSED: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+STRICT_TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": CLOSED, "strict": True},
+}
+
+CONTINUING = ("mistral", "ollama")
+"""Those that continue prompts themselves, of which the stand-ins know nothing."""
+
+PLACELESS = {
+    "chat": "",
+    "mistral": "messages.name",
+    "responses": "messages.name",
+    "anthropic": "messages.name",
+    "gemini": "messages.name, tools.strict",
+    "bedrock": "messages.name",
+    "ollama": "messages.name, tools.strict",
+}
+
+
+def chatted(server: ServerProcess, vendor: str, **members: Any) -> wire.Reply:
+    body = {"model": vendor, "messages": [NAMED], **members}
+    return wire.request("POST", f"{server.url}/v1/openai/v1/chat/completions", body)
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+def test_what_a_vendor_has_no_place_for_is_told(
+    server: ServerProcess, vendors: StrictWires, vendor: str
+) -> None:
+    reply = chatted(server, vendor, tools=[STRICT_TOOL])
+    assert reply.status == 200
+    assert reply.headers.get("x-llama-compat-dropped", "") == PLACELESS[vendor]
+    sent = json.dumps(vendors.asked[-1][0])
+    assert ('"ann"' in sent, '"strict": true' in sent) == (
+        "messages.name" not in PLACELESS[vendor],
+        "tools.strict" not in PLACELESS[vendor],
+    )
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+def test_what_a_format_is_for_is_told_wherever_that_may_stand(
+    server: ServerProcess, vendors: StrictWires, vendor: str
+) -> None:
+    described = {"name": "place", "description": "Where it is.", "schema": CLOSED, "strict": True}
+    shape = {"type": "json_schema", "json_schema": described}
+    assert chatted(server, vendor, response_format=shape).status == 200
+    assert json.dumps(vendors.asked[-1][0]).count("Where it is.") == 1
+
+
+@pytest.mark.parametrize("vendor", [name for name in PROVIDERS if name not in CONTINUING])
+@pytest.mark.parametrize(
+    ("members", "refused"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [STRICT_TOOL]}, "tools"),
+        ({"reasoning_effort": "high", "verbosity": "low"}, None),
+    ],
+)
+def test_a_prompt_that_is_continued_has_nothing_of_chats(
+    server: ServerProcess,
+    vendors: StrictWires,
+    vendor: str,
+    members: dict[str, Any],
+    refused: str | None,
+) -> None:
+    vendors.asked.clear()
+    body = {"model": vendor, "prompt": "Once", "max_tokens": 20, **members}
+    reply = wire.request("POST", f"{server.url}/v1/openai/v1/completions", body)
+    if refused is not None:
+        assert (reply.status, reply.json()["error"]["param"]) == (400, refused)
+        assert not vendors.asked
+        return
+    assert reply.status == 200
+    told = set(reply.headers["x-llama-compat-dropped"].split(", "))
+    assert told == {"reasoning_effort", "verbosity"}
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@pytest.mark.parametrize("effort", ["none", "max"])
+def test_every_word_for_how_hard_to_think_is_taken(
+    server: ServerProcess, vendors: StrictWires, vendor: str, effort: str
+) -> None:
+    """Nothing says how a model of no known family is told on Bedrock, and Gemini always thinks."""
+    reply = chatted(server, vendor, reasoning_effort=effort)
+    assert reply.status == 200
+    dropped = reply.headers.get("x-llama-compat-dropped", "")
+    untold = vendor == "bedrock" or (vendor, effort) == ("gemini", "none")
+    assert ("reasoning_effort" in dropped) is untold

@@ -2,7 +2,7 @@
 
 What the two vocabularies don't share:
 
-- A message's `name` and an image's `detail` have no place here and are left out.
+- An image's `detail` has no place here and is left out.
 - A thinking block can only be sent back with its signature, for which OpenAI's messages have no
   place. So only reasoning that Anthropic's models sealed themselves is sent back. With adaptive
   thinking that is all right; with a thinking budget a turn in which the model waits for a tool has

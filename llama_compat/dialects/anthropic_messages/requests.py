@@ -398,7 +398,7 @@ def _render_output_config(request: ChatCompletionRequest, thinking: Thinking) ->
         config["effort"] = effort
     wanted = request.response_format
     if wanted is not None and wanted.type == "json_schema":
-        schema = closed_schema(wanted.schema or {"type": "object"})
+        schema = closed_schema(wanted.told_schema or {"type": "object"})
         config["format"] = {"type": "json_schema", "schema": schema}
     return config
 

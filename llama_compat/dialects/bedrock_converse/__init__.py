@@ -5,7 +5,7 @@ stream is the same as objects `{EVENT: MEMBERS}`; how those are framed is not th
 
 What the two vocabularies don't share:
 
-- A message's `name` and an image's `detail` have no place here and are left out.
+- An image's `detail` has no place here and is left out.
 - How hard to think, and `top_k`, are told in the words of each maker's models (`families`). What
   nobody has documented for a model is not guessed.
 - Only Claude's thoughts are sealed, with the seal that Anthropic's own API knows too. Those that

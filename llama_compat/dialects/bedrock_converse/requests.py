@@ -389,7 +389,7 @@ def _render_output(request: ChatCompletionRequest, effort: str | None) -> dict[s
     config: dict[str, Any] = {} if effort is None else {"effort": effort}
     wanted = request.response_format
     if wanted is not None and wanted.type == "json_schema":
-        schema = bytes(to_raw(closed_schema(wanted.schema or {"type": "object"}))).decode()
+        schema = bytes(to_raw(closed_schema(wanted.told_schema or {"type": "object"}))).decode()
         named = {"name": wanted.name} if wanted.name else {}
         structure = {"jsonSchema": {"schema": schema, **named}}
         config["textFormat"] = {"type": "json_schema", "structure": structure}

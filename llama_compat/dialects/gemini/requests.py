@@ -46,6 +46,7 @@ THINKING_BUDGETS = {
     "medium": 8192,
     "high": 24576,
     "xhigh": 24576,
+    "max": 24576,
 }
 """Tokens to think with for OpenAI's `reasoning_effort`, as Google's OpenAI endpoint has them."""
 
@@ -55,6 +56,7 @@ THINKING_LEVELS = {
     "medium": "MEDIUM",
     "high": "HIGH",
     "xhigh": "XHIGH",
+    "max": "XHIGH",
 }
 """What Gemini 3 and later take in place of a number of tokens; they can't be told not to think."""
 
@@ -325,32 +327,45 @@ def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
     wanted = request.response_format
     if wanted is not None and wanted.type != "text":
         config["responseMimeType"] = "application/json"
-        if wanted.schema is not None:
-            config.update(_render_schema(wanted.schema, "responseSchema", "responseJsonSchema"))
+        schema = wanted.told_schema
+        if schema is not None:
+            config.update(_render_schema(schema, "responseSchema", "responseJsonSchema"))
     if request.reasoning_effort is not None:
         config["thinkingConfig"] = _render_thinking(request, request.reasoning_effort)
     return config
 
 
-def _render_thinking(request: ChatCompletionRequest, effort: str) -> dict[str, Any]:
-    model, form = request.model, request.thinking
+def _thinking_words(request: ChatCompletionRequest) -> tuple[str, Mapping[str, Any]]:
+    """The member that says how hard the model is to think, and its words for OpenAI's."""
+    form = request.thinking
     if form is not None and form.how is not None:
         has_budgets = form.how == "budget"
     else:
-        has_budgets = any(name in model for name in MODELS_WITH_BUDGETS)
+        has_budgets = any(name in request.model for name in MODELS_WITH_BUDGETS)
     if has_budgets:
-        efforts: Mapping[str, Any] = THINKING_BUDGETS
-        member = "thinkingBudget"
-    else:
-        efforts = THINKING_LEVELS
-        member = "thinkingLevel"
+        return "thinkingBudget", THINKING_BUDGETS
+    return "thinkingLevel", THINKING_LEVELS
+
+
+def _render_thinking(request: ChatCompletionRequest, effort: str) -> dict[str, Any]:
+    member, efforts = _thinking_words(request)
     if effort not in efforts:
         raise invalid_parameter(
             "reasoning_effort",
-            f"Invalid value: {effort!r}. Supported values for '{model}' are:"
+            f"Invalid value: {effort!r}. Supported values for '{request.model}' are:"
             f" {', '.join(map(repr, efforts))}.",
         )
     config: dict[str, Any] = {member: efforts[effort]}
     if effort != "none":
         config["includeThoughts"] = True
     return config
+
+
+def always_thinks(request: ChatCompletionRequest) -> Mapping[str, str]:
+    """OpenAI's name of the wish not to think, where the model has no word for it: why."""
+    if request.reasoning_effort != "none" or "none" in _thinking_words(request)[1]:
+        return {}
+    return ALWAYS_THINKS
+
+
+ALWAYS_THINKS: Mapping[str, str] = {"reasoning_effort": "the model always thinks"}

@@ -8,15 +8,26 @@ What the two vocabularies don't share:
 
 - A conversation is a list of *steps*. Thoughts are steps of their own, and the only ones with a
   seal: a seal that another API has on a tool call stands in a thought beside the call.
-- A message's `name`, an image's `detail` and a tool's `strict` have no place here and are left out.
+- An image's `detail` has no place here and is left out.
 - A reply that the provider withheld is `incomplete`, and says `content_blocked` in its `errors`.
 - Thoughts of models that seal nothing are not sent to vendors, as with generateContent.
 """
 
 from llama_compat.dialects.gemini_interactions.replies import StreamParser, parse_reply
-from llama_compat.dialects.gemini_interactions.requests import RENDERED_PARAMETERS, render_request
+from llama_compat.dialects.gemini_interactions.requests import (
+    RENDERED_PARAMETERS,
+    always_thinks,
+    render_request,
+)
 
 REVISION = "2026-05-20"
 """The revision of the wire, as the header `Api-Revision` names it."""
 
-__all__ = ["RENDERED_PARAMETERS", "REVISION", "StreamParser", "parse_reply", "render_request"]
+__all__ = [
+    "RENDERED_PARAMETERS",
+    "REVISION",
+    "StreamParser",
+    "always_thinks",
+    "parse_reply",
+    "render_request",
+]

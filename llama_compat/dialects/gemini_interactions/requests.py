@@ -11,6 +11,7 @@ from typing import Any
 
 from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
+from llama_compat.dialects.gemini.requests import ALWAYS_THINKS
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
@@ -71,8 +72,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     wanted = request.response_format
     if wanted is not None and wanted.type != "text":
         shape: dict[str, Any] = {"type": "text", "mime_type": "application/json"}
-        if wanted.schema is not None:
-            shape["schema"] = wanted.schema
+        if wanted.told_schema is not None:
+            shape["schema"] = wanted.told_schema
         body["response_format"] = shape
     return body
 
@@ -215,6 +216,15 @@ _SAMPLING = {
 RENDERED_PARAMETERS = rendered_parameters(_SAMPLING)
 """What `render_request` has words for."""
 
+_LEVELS = {**{level: level for level in LEVELS}, "max": LEVELS[-1]}
+"""What OpenAI's words for how hard to think come to: there is no level for not at all."""
+
+
+def always_thinks(request: ChatCompletionRequest) -> Mapping[str, str]:
+    """OpenAI's name of the wish not to think, for which there is no level: why."""
+    return ALWAYS_THINKS if request.reasoning_effort == "none" else {}
+
+
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
@@ -229,11 +239,11 @@ def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
         )
     effort = request.reasoning_effort
     if effort is not None:
-        if effort not in LEVELS:
+        if effort not in _LEVELS:
             raise invalid_parameter(
                 "reasoning_effort",
                 f"Invalid value: {effort!r}. Supported values for '{request.model}' are:"
-                f" {', '.join(map(repr, LEVELS))}.",
+                f" {', '.join(map(repr, _LEVELS))}.",
             )
-        config |= {"thinking_level": effort, "thinking_summaries": "auto"}
+        config |= {"thinking_level": _LEVELS[effort], "thinking_summaries": "auto"}
     return config

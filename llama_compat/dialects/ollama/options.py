@@ -212,7 +212,7 @@ def render_format(wanted: ResponseFormat | None) -> str | dict[str, Any] | None:
     """The `format`; None where any text will do."""
     if wanted is None or wanted.type == "text":
         return None
-    return "json" if wanted.schema is None else wanted.schema
+    return "json" if wanted.told_schema is None else wanted.told_schema
 
 
 def render_think(reasoning_effort: str) -> bool | str:

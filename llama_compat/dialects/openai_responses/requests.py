@@ -176,6 +176,8 @@ def _render_text(wanted: ResponseFormat | None, verbosity: str | None) -> dict[s
             "schema": wanted.schema or {},
             "strict": bool(wanted.strict),
         }
+        if wanted.description is not None:
+            text["format"]["description"] = wanted.description
     elif wanted is not None:
         text["format"] = {"type": wanted.type}
     if verbosity is not None:

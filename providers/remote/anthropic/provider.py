@@ -21,6 +21,7 @@ from llama_compat.fitting.forced_reply import (
     thought_before_forced_call,
     with_json_call,
 )
+from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -102,6 +103,7 @@ class AnthropicMessagesProvider(
     relays = _PATHS.keys()
 
     parameters = anthropic_messages.RENDERED_PARAMETERS
+    placeless = frozenset({SPEAKERS})
     tool_names = ANTHROPIC_NAMES
 
     def __init__(

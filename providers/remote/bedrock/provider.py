@@ -17,6 +17,7 @@ from llama_compat.dialects.bedrock_converse.replies import REQUIRED
 from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.events import with_told
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
+from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -89,6 +90,7 @@ class BedrockConverseProvider(
     config: BedrockConverseConfig
 
     parameters = bedrock_converse.RENDERED_PARAMETERS
+    placeless = frozenset({SPEAKERS})
     tool_names = OPENAI_NAMES  # Its own are the same.
 
     def __init__(

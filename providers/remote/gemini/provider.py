@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.dialects.stop_lists import GEMINIS_STOPS, StopBound
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fitting.placeless import SPEAKERS, STRICT_TOOLS
 from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -25,6 +26,7 @@ from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.tools.names import GEMINI_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
+    CompletionRequest,
     EmbeddingRequest,
     EmbeddingResponse,
     StreamEvent,
@@ -90,6 +92,7 @@ class GeminiProvider(
     config: GeminiConfig
 
     parameters = gemini.RENDERED_PARAMETERS
+    placeless = frozenset({SPEAKERS, STRICT_TOOLS})
     tool_names = GEMINI_NAMES
     vendors_tools: Set[str] = frozenset(NAMES.values())
     embedding_parameters = frozenset({"dimensions"})
@@ -133,6 +136,16 @@ class GeminiProvider(
             and request.has_one_hosted_tool_alone
             and (wanted is None or wanted.type == "text")
         )
+
+    def unsupported_values(
+        self, request: ChatCompletionRequest | CompletionRequest
+    ) -> Mapping[str, str]:
+        """Not to think is nothing that all models can be told."""
+        if not isinstance(request, ChatCompletionRequest):
+            return {}
+        if self._by_interactions:
+            return gemini_interactions.always_thinks(request)
+        return gemini.always_thinks(request)
 
     def stop_bound(self, model: str) -> StopBound:
         """In both of its APIs."""

@@ -16,6 +16,8 @@ from llama_compat.dialects.openai.chat.files import (
     with_document_urls,
     with_file_data,
 )
+from llama_compat.dialects.openai.chat.own_members.refusals import with_refusals_said
+from llama_compat.dialects.openai.chat.own_members.speakers import without_speakers
 from llama_compat.dialects.openai.chat.reasoning_fields import (
     have_calls,
     have_reasoning,
@@ -23,7 +25,7 @@ from llama_compat.dialects.openai.chat.reasoning_fields import (
 )
 from llama_compat.dialects.openai.chat.role_order import FAMILY as ORDERED
 from llama_compat.dialects.openai.chat.role_order import with_role_order
-from llama_compat.dialects.openai.chat.speakers import SPEAKERS, without_speakers
+from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.media.audio import not_taken
 from llama_compat.off_loop import off_loop
 from llama_compat.tools.call_ids import alphanumeric_id
@@ -77,6 +79,8 @@ class MessageForm:
             named = await _changed(without_speakers, messages)
             left_out = () if named is messages else (SPEAKERS,)
             messages = named
+        if not self._vendor.takes_refusals:
+            messages = await _changed(with_refusals_said, messages)
         messages = await self._with_reasoning(messages)
         messages = await self._with_ids(messages)
         if have_files(messages):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from llama_compat.catalog.makers import reasoning_family
 from llama_compat.dialects.openai import chat, completions, embeddings
@@ -22,6 +22,7 @@ from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.events import with_told
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import have_addresses
@@ -67,6 +68,11 @@ from providers.remote.upstream.images import ImageFetchingProvider
 from providers.remote.upstream.vendor_errors import missing_api_key
 
 _NONE: frozenset[str] = frozenset()
+_FALSE = Raw(b"false")
+
+_SEEN_TO_HERE = frozenset({"parallel_tool_calls"})
+"""What a vendor need not be told, and is not if it refuses it: of several calls the first alone
+comes through (`llama_compat.translation`)."""
 
 
 RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
@@ -115,20 +121,26 @@ class RemoteOpenAIProvider(
         )
         self.relays = self._wires.names
         self._responds = self._wires.responds_alone
-        if "completions" not in self._wires:
-            self.parameters = chat.RENDERED_PARAMETERS
-        if self._responds:
-            self.parameters = responses.RENDERED_PARAMETERS | {"stop"}
         named_fields = self.config.reasoning_fields
         taken = vendor.reasoning_fields if named_fields is None else named_fields
         self._messages = MessageForm(vendor, taken, self.images)
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
         self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
-        self.parameters = self.parameters - vendor.refused
-        self.embedding_parameters = self.embedding_parameters - vendor.refused
+        if self._responds or not vendor.takes_speakers:
+            self.placeless = frozenset({SPEAKERS})
         refused = vendor.refused | self.config.unsupported_parameters
+        self.parameters = self._rendered_parameters() - (refused - _SEEN_TO_HERE)
+        self.embedding_parameters = self.embedding_parameters - vendor.refused
         self._refusing = replace(vendor, refused=refused)
         self.keepalive_seconds = self.config.keepalive_seconds
+
+    def _rendered_parameters(self) -> frozenset[str]:
+        """What there are words for in the wires that it is asked by."""
+        if self._responds:
+            return responses.RENDERED_PARAMETERS | {"stop"}
+        if "completions" not in self._wires:
+            return chat.RENDERED_PARAMETERS
+        return chat.RENDERED_PARAMETERS | completions.RENDERED_PARAMETERS
 
     def is_same_vendor(self, other: RemoteProvider) -> bool:
         """Whether the other one's vendor is this one's, at the same address."""
@@ -161,6 +173,12 @@ class RemoteOpenAIProvider(
         known = WEB_SEARCH in self.vendor.hosted_tools.get("chat", _NONE)
         searches = self._has_search("responses") or (self._is_vendors_own and known)
         return searches and not in_chats(model)
+
+    def is_seen_to_here(self, call: Call) -> bool:
+        """That calls come one by one, where the vendor can't be told so."""
+        if call.operation.name != "chat" or _SEEN_TO_HERE.isdisjoint(self._refusing.refused):
+            return False
+        return call.fields.get("parallel_tool_calls") == _FALSE
 
     def _has_search(self, wire: str) -> bool:
         known = self.vendor.hosted_tools.get(wire, _NONE)
@@ -375,6 +393,8 @@ class RemoteOpenAIProvider(
         read: Callable[[str, UpstreamResponse], AsyncGenerator[StreamEvent, None]],
     ) -> AsyncGenerator[StreamEvent, None]:
         self._address(body, request.model)
+        for name in _SEEN_TO_HERE & self._refusing.refused:
+            body.pop(name, None)
         if not self.vendor.knows_stream_options:
             body.pop("stream_options", None)
         fields = {

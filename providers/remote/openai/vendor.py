@@ -56,6 +56,8 @@ class Vendor:
         call_id_limit: of how many characters they are at most, whoever made them; None for any.
         stops: which stop strings it takes.
         takes_speakers: whether it takes a `name` in messages of others than tools.
+        takes_refusals: whether it knows the member `refusal` of messages, which is OpenAI's own; to
+            others it is told as text.
         documents: the part of a message that a file is; None where there is none for it.
         fetches_documents: whether it takes the address of a file in place of its bytes.
         marks_prefix: whether a message that the model is to go on with has to have `prefix`.
@@ -88,6 +90,7 @@ class Vendor:
     call_id_limit: int | None = None
     stops: StopBound = ANY_STOPS
     takes_speakers: bool = True
+    takes_refusals: bool = False
     documents: Literal["file", "document_url"] | None = "file"
     fetches_documents: bool = False
     marks_prefix: bool = False

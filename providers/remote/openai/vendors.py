@@ -59,12 +59,14 @@ CACHE_HINTS = frozenset({"prompt_cache_key", "prompt_cache_retention"})
 VENDORS: dict[str, Vendor] = {
     "remote::passthrough": Vendor(
         name="The upstream",
+        takes_refusals=True,
         needs_key=False,
         # What it does not have it says itself: none of these could be answered in another way.
         wires={**OPENAI_WIRES, **MEDIA, **RERANK},
     ),
     "remote::openai": Vendor(
         name="OpenAI",
+        takes_refusals=True,
         base_url="https://api.openai.com/v1",
         key_variable="OPENAI_API_KEY",
         wires={
@@ -92,6 +94,7 @@ VENDORS: dict[str, Vendor] = {
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
+        takes_refusals=True,
         key_variable="AZURE_OPENAI_API_KEY",
         key_header="api-key",
         key_format="{key}",

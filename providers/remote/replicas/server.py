@@ -20,7 +20,8 @@ from providers.remote.http1 import Timeouts
 from providers.remote.ollama import relay as ollama
 from providers.remote.openai.provider import RemoteOpenAIProvider
 from providers.remote.openai.settings import RemoteOpenAIConfig
-from providers.remote.openai.vendor import MEDIA, RERANK, WITH_RESPONSES, Vendor
+from providers.remote.openai.vendor import Vendor
+from providers.remote.openai.wires import MEDIA, RERANK, WITH_RESPONSES
 from providers.remote.relaying.json_objects import read_object
 from providers.remote.upstream.exchanges import Below
 

@@ -240,6 +240,7 @@ def parse_response_format(value: Any) -> ResponseFormat | None:
                 name,
                 schema if schema is None else as_object(schema, f"{path}.schema"),
                 optional_flag_in(wanted, "strict", path),
+                optional_text_in(wanted, "description", path),
             )
     raise invalid_parameter(
         "response_format",
@@ -439,4 +440,6 @@ def _render_response_format(wanted: ResponseFormat) -> dict[str, Any]:
         described["schema"] = wanted.schema
     if wanted.strict is not None:
         described["strict"] = wanted.strict
+    if wanted.description is not None:
+        described["description"] = wanted.description
     return {"type": "json_schema", "json_schema": described}

@@ -221,7 +221,8 @@ def _parse_format(value: Any) -> ResponseFormat | None:
         case {"type": "json_schema", "name": str(name), "schema": dict(schema)}:
             strict = value.get("strict")
             if strict is None or isinstance(strict, bool):
-                return ResponseFormat("json_schema", name, schema, strict)
+                described = optional_text_in(value, "description", "text.format")
+                return ResponseFormat("json_schema", name, schema, strict, described)
     raise invalid_parameter(
         "text.format",
         "'text.format' must have the type 'text', 'json_object' or 'json_schema', the last with a"

@@ -446,6 +446,68 @@ async def test_mistral_gets_no_names_of_speakers_and_that_is_said() -> None:
         assert json.loads(vendor.asked[-1][1])["messages"] == messages
 
 
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+TWO_CALLS = (
+    b'{"id":"a","object":"chat.completion","created":1,"model":"theirs","choices":[{"index":0,'
+    b'"message":{"role":"assistant","content":null,"tool_calls":['
+    b'{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},'
+    b'{"id":"2","type":"function","function":{"name":"f","arguments":"{}"}}]},'
+    b'"finish_reason":"tool_calls"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "parallel", "is_told"),
+    [
+        ("remote::cohere", False, False),
+        ("remote::cohere", True, False),
+        ("remote::groq", False, True),
+        ("remote::groq", True, True),
+    ],
+)
+async def test_calls_come_one_by_one_whether_the_vendor_can_be_told_or_not(
+    provider_type: str, parallel: bool, is_told: bool
+) -> None:
+    async def calls_twice(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=TWO_CALLS, content_type="application/json")
+
+    async with (
+        vendor_that(calls_twice) as vendor,
+        provider_for(vendor, provider_type, api_key="x") as provider,
+    ):
+        reply = await answer(provider, asking(tools=TOOLS, parallel_tool_calls=parallel), THEIRS)
+        assert isinstance(reply.body, bytes)
+        [choice] = json.loads(reply.body)["choices"]
+        # Who is told sees to it by itself.
+        assert len(choice["message"]["tool_calls"]) == (2 if parallel or is_told else 1)
+        assert reply.dropped == ()
+        sent = json.loads(vendor.asked[-1][1])
+        assert sent.get("parallel_tool_calls") == (parallel if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "settings"),
+    [
+        ("remote::groq", {}),
+        ("remote::moonshot", {}),
+        ("remote::openai", {"wires": ["chat"]}),
+        ("remote::openai", {"wires": ["responses"]}),
+        ("remote::perplexity", {}),
+    ],
+)
+async def test_what_a_template_says_is_not_taken_is_not_whatever_wires_there_are(
+    provider_type: str, settings: dict[str, Any]
+) -> None:
+    settings = {"api_key": "x", "unsupported_parameters": ["reasoning_effort"], **settings}
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, **settings) as provider,
+    ):
+        assert "reasoning_effort" not in provider.parameters
+        assert "temperature" in provider.parameters
+
+
 def asking(operation: Operation = CHAT, *, stream: bool = False, **members: Any) -> Call:
     body = {"model": "asked", "messages": SAID, "stream": stream, **members}
     return call_of(body, operation)

@@ -7,9 +7,6 @@ from msgspec import Raw
 
 from llama_compat.wire.json_fields import parse_object, to_raw
 
-SPEAKERS = "messages.name"
-"""What names that were left out are called where it is said what was."""
-
 _items = msgspec.json.Decoder(list[Raw])
 _TOOL = Raw(b'"tool"')
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from llama_compat.dialects.openai.chat.speakers import without_speakers
+from llama_compat.dialects.openai.chat.own_members.speakers import without_speakers
 from llama_compat.wire.json_fields import to_raw
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -1,0 +1,50 @@
+"""What messages and tools say, and a provider's own API has no place for.
+
+It is no parameter, so that no table of those names it; each change is small, and a client that
+counts on it has to know. It is taken out here and told, whatever the API, or refused where a
+template wants that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from msgspec import structs
+
+from llama_compat.types import ChatCompletionRequest, Message, ToolResponseMessage
+
+SPEAKERS = "messages.name"
+"""Names of those who say messages."""
+
+STRICT_TOOLS = "tools.strict"
+"""That a tool's arguments are held to its schema, rather than written after it."""
+
+
+def without_placeless(request: ChatCompletionRequest, placeless: Set[str]) -> Mapping[str, Any]:
+    """What is different in `request` at a provider with no place for some of what may be in it.
+
+    Args:
+        request: what is asked.
+        placeless: of `SPEAKERS` and `STRICT_TOOLS`, what there is no place for.
+
+    Returns:
+        The fields of the request that are others then, by the name of what is left out of them.
+    """
+    changes: dict[str, Any] = {}
+    if SPEAKERS in placeless and any(map(_speaker, request.messages)):
+        changes[SPEAKERS] = {"messages": tuple(map(_without_speaker, request.messages))}
+    if STRICT_TOOLS in placeless and any(tool.strict for tool in request.tools):
+        tools = tuple(structs.replace(tool, strict=None) for tool in request.tools)
+        changes[STRICT_TOOLS] = {"tools": tools}
+    return changes
+
+
+def _speaker(message: Message) -> str | None:
+    return None if isinstance(message, ToolResponseMessage) else message.name
+
+
+def _without_speaker(message: Message) -> Message:
+    if isinstance(message, ToolResponseMessage) or message.name is None:
+        return message
+    return structs.replace(message, name=None)

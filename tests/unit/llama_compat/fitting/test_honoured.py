@@ -1,0 +1,92 @@
+"""Requests held against what their provider and their model can honour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from llama_compat.catalog.facts import Facts
+from llama_compat.dialects.gemini.requests import always_thinks
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
+from llama_compat.errors import APIError
+from llama_compat.exchange import Target
+from llama_compat.fitting.fit import fit_of
+from llama_compat.fitting.honoured import VocabularyProvider, honoured
+from llama_compat.types import ChatCompletionRequest
+from tests.unit.calls import call_of
+
+ALL = frozenset({"reasoning_effort", "response_format", "temperature", "tools", "verbosity"})
+NAMED = {"role": "user", "content": "Hi", "name": "ann"}
+CHAT_BODY = {"model": "m", "messages": [NAMED]}
+
+
+def provider(unsupported: str | None = None, **members: Any) -> VocabularyProvider:
+    def takes_all(request: Any) -> Mapping[str, str]:
+        return {}
+
+    own: dict[str, Any] = {
+        "id": "p",
+        "config": SimpleNamespace(unsupported=unsupported),
+        "placeless": frozenset(),
+        "unsupported_values": takes_all,
+        **members,
+    }
+    return cast(VocabularyProvider, SimpleNamespace(**own))
+
+
+@pytest.mark.parametrize(
+    ("efforts", "adapted", "dropped", "effort"),
+    [
+        # The nearest that the model knows, where there is one; what it always does, where not.
+        (("low", "high"), ["reasoning_effort=low"], [], "low"),
+        (None, [], ["reasoning_effort"], None),
+    ],
+)
+def test_a_provider_is_asked_about_the_effort_that_the_model_is_told(
+    efforts: Any, adapted: list[str], dropped: list[str], effort: str | None
+) -> None:
+    fit = fit_of(Facts(efforts=efforts, output=100))
+    call = call_of({**CHAT_BODY, "reasoning_effort": "none"}, CHAT)
+    asked = provider(unsupported_values=always_thinks)
+    translation, fitted = honoured(asked, ALL, call, Target("gemini-3-pro", fit=fit))
+    assert (fitted.adapted, fitted.dropped) == (adapted, dropped)
+    (request,) = cast(Any, translation).requests
+    assert isinstance(request, ChatCompletionRequest)
+    assert fitted.changes.get("reasoning_effort", request.reasoning_effort) == effort
+
+
+@pytest.mark.parametrize("unsupported", [None, "adapt", "drop", "refuse"])
+def test_what_has_no_place_is_refused_where_the_template_says_so(unsupported: str | None) -> None:
+    one = provider(unsupported, placeless=frozenset({"messages.name"}))
+    call = call_of(CHAT_BODY, CHAT)
+    if unsupported == "refuse":
+        with pytest.raises(APIError) as refused:
+            honoured(one, ALL, call, Target("m"))
+        assert (refused.value.status, refused.value.param) == (400, "messages.name")
+        return
+    _, fitted = honoured(one, ALL, call, Target("m"))
+    assert fitted.dropped == ["messages.name"]
+    assert fitted.changes["messages"][0].name is None
+
+
+@pytest.mark.parametrize(
+    ("members", "refused"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"verbosity": "low", "temperature": 0.5}, None),
+    ],
+)
+def test_what_is_for_chats_alone_is_not_for_prompts(
+    members: dict[str, Any], refused: str | None
+) -> None:
+    call = call_of({"model": "m", "prompt": "Once", **members}, COMPLETIONS)
+    if refused is None:
+        assert honoured(provider(), ALL, call, Target("m"))[1].dropped == ["verbosity"]
+        return
+    with pytest.raises(APIError) as error:
+        honoured(provider(), ALL, call, Target("m"))
+    assert (error.value.status, error.value.param) == (400, refused)
