@@ -323,6 +323,12 @@ CITED_DOCUMENTS = "cited_documents"
 TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
 
+CHECKED_ARGUMENTS = "checked_arguments"
+"""The name there of the wish that calls which a model is free to make match their schemas."""
+
+EMBEDDING_PURPOSE = "embedding_purpose"
+"""The name there of what a vector is for, as `taskType` says, which one without purposes does too."""
+
 
 def _relayed_alone(body: Mapping[str, Any], model: str) -> NoReturn:
     """There are no words for it in the vocabulary: who does not relay it refuses it."""
