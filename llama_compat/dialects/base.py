@@ -327,7 +327,7 @@ CHECKED_ARGUMENTS = "checked_arguments"
 """The name there of the wish that calls which a model is free to make match their schemas."""
 
 EMBEDDING_PURPOSE = "embedding_purpose"
-"""The name there of what a vector is for, as `taskType` says, which one without purposes does too."""
+"""The name there of what a vector is to be for, as Gemini's `taskType` says."""
 
 
 def _relayed_alone(body: Mapping[str, Any], model: str) -> NoReturn:
