@@ -324,7 +324,10 @@ class Application(FastAPI):
     def _meant(self, path: str) -> str | None:
         """The path of an operation that a client with a base URL not quite right asks for."""
         known = "/" + path.strip("/").removeprefix("v1/")
-        return next((each for each in (f"/v1{known}", known) if each in self._operations), None)
+        return next((each for each in (f"/v1{known}", known) if self._has(each)), None)
+
+    def _has(self, path: str) -> bool:
+        return path in self._operations or any(each[0].fullmatch(path) for each in self._patterns)
 
     def _render_invalid_query(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

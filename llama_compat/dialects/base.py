@@ -302,6 +302,12 @@ CITED_DOCUMENTS = "cited_documents"
 TOOL_GRAMMAR = "tool_grammar"
 """The name there of a grammar that a tool's input should match, of which the model is told too."""
 
+CHECKED_ARGUMENTS = "checked_arguments"
+"""The name there of the wish that calls which a model is free to make match their schemas."""
+
+EMBEDDING_PURPOSE = "embedding_purpose"
+"""The name there of what a vector is to be for, as Gemini's `taskType` says."""
+
 
 def _no_parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     """Nothing that is asked is a parameter."""

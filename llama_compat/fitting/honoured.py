@@ -8,7 +8,9 @@ from typing import Any, Protocol, cast
 from msgspec import structs
 
 from llama_compat.dialects.base import (
+    CHECKED_ARGUMENTS,
     CITED_DOCUMENTS,
+    EMBEDDING_PURPOSE,
     HOSTED_SETTING,
     HOSTED_TOOLS,
     TOOL_GRAMMAR,
@@ -188,8 +190,9 @@ def _leave_out_placeless(
 
 def _wishes(asked: Mapping[str, str]) -> Set[str]:
     """What may be left out of a request that asks for all of `asked`, by name."""
-    # One that shows where a reply has something from shows a reply that does not say so.
-    wishes = WISHES | {HOSTED_SETTING, CITED_DOCUMENTS}
+    # One that shows where a reply has something from shows a reply that does not say so; and every
+    # client checks what a free call says, as it has to where nobody promises anything.
+    wishes = WISHES | {HOSTED_SETTING, CITED_DOCUMENTS, CHECKED_ARGUMENTS, EMBEDDING_PURPOSE}
     # A client that has tools of its own goes on with these.
     return wishes | {HOSTED_TOOLS, TOOL_GRAMMAR} if "tools" in asked.values() else wishes
 

@@ -32,7 +32,7 @@ has keys. A key comes as `Authorization: Bearer KEY`, `x-api-key` or `x-goog-api
 `/admin/` want the admin key, and are there only where the template has one. [Headers](headers.md)
 are on a page of their own.
 
-Not there: the Assistants API."""
+Not there: OpenAI's Assistants and Conversations APIs, Google's files and cached contents."""
 
 HEADINGS = {
     "openai": "OpenAI: chat, completions, embeddings, media, models, files, batches; rerank",

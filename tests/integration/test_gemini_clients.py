@@ -279,6 +279,35 @@ def test_embeds(vendor: NativeVendor, client: genai.Client) -> None:
     assert (vendor.last.body["input"], vendor.last.body["dimensions"]) == (["a", "b"], 2)
 
 
+def test_what_a_vector_is_for_is_left_out_and_named(
+    vendor: NativeVendor, server: ServerProcess
+) -> None:
+    """LangChain and LlamaIndex say it with every text."""
+    data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
+    vendor.will_answer(Answer([json.dumps({"object": "list", "data": data}).encode()]))
+    text = {"content": {"parts": [{"text": "a"}]}, "taskType": "RETRIEVAL_DOCUMENT", "title": "A"}
+    embedded = post(server, "bridged", "batchEmbedContents", {"requests": [text]})
+    assert embedded.json() == {"embeddings": [{"values": [0.5]}]}
+    dropped = embedded.headers["x-llama-compat-dropped"].split(", ")
+    assert dropped == ["requests.taskType", "requests.title"]
+    assert vendor.last.body["input"] == ["a"]
+
+
+def test_that_free_calls_are_checked_is_left_out_and_named(
+    vendor: NativeVendor, server: ServerProcess
+) -> None:
+    """Pydantic AI asks for it with every tool."""
+    chat_vendor.will_say(vendor, "Hi")
+    tools = [{"functionDeclarations": [{"name": "get_time"}]}]
+    calling = {"functionCallingConfig": {"mode": "VALIDATED"}}
+    reply = post(
+        server, "bridged", "generateContent", {**HI, "tools": tools, "toolConfig": calling}
+    )
+    assert reply.status == 200
+    assert reply.headers["x-llama-compat-dropped"] == "toolConfig.functionCallingConfig.mode"
+    assert "tool_choice" not in vendor.last.body
+
+
 def test_tells_of_the_vendors_errors(vendor: NativeVendor, client: genai.Client) -> None:
     error = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
     vendor.will_answer(Answer([json.dumps(error).encode()], status=429))

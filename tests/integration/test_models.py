@@ -116,11 +116,17 @@ def test_head_says_what_get_would(echo_server: ServerProcess, path: str, status:
 
 
 @pytest.mark.parametrize(
-    "path", ["/chat/completions", "/v1/v1/chat/completions", "//v1/chat/completions/"]
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("//v1/chat/completions/", "/v1/chat/completions"),
+        ("/models/echo:generateContent", "/v1/models/echo:generateContent"),
+    ],
 )
 def test_a_base_url_that_is_not_quite_right_is_told_so(
-    echo_server: ServerProcess, path: str
+    echo_server: ServerProcess, path: str, meant: str
 ) -> None:
     reply = wire.request("POST", echo_server.url + path, b"{}")
     assert reply.status == 404
-    assert reply.error()["message"].endswith("Did you mean /v1/chat/completions?")
+    assert reply.error()["message"].endswith(f"Did you mean {meant}?")

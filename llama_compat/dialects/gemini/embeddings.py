@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from llama_compat.dialects.base import Labels
+from llama_compat.dialects.base import EMBEDDING_PURPOSE, Labels
 from llama_compat.dialects.counts import count, members
 from llama_compat.dialects.gemini.input.contents import parse_text
 from llama_compat.dialects.gemini.members import integer_in, list_in, object_in, spelling
@@ -22,7 +22,11 @@ from llama_compat.wire.malformed import malformed_as
 # A client's: wire -> vocabulary -> wire
 # --------------------------------------------------------------------------------------------------
 
-_PARAMETERS = {"outputDimensionality": "dimensions"}
+_PARAMETERS = {
+    "outputDimensionality": "dimensions",
+    "taskType": EMBEDDING_PURPOSE,
+    "title": EMBEDDING_PURPOSE,
+}
 _ALWAYS_HONOURED = frozenset({"content", "model"})
 
 

@@ -104,7 +104,7 @@ _PATTERNS = tuple(
 )
 
 
-_OWN_PATHS = re.compile(r"/*(?:upload/)?v1(?:alpha|beta)[0-9]*(?:/.*)?", re.DOTALL)
+_OWN_PATHS = re.compile(r"(?s)/*(?:v1(?:alpha|beta)|upload/v1(?:alpha|beta)?)[0-9]*(?:/.*)?")
 """Google's versions of the API, and where its clients put files: nobody else's paths begin so."""
 
 _METHOD_CALL = re.compile(r"/v1/models/.+:[A-Za-z]+", re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.base import HOSTED_SETTING, HOSTED_TOOLS
+from llama_compat.dialects.base import CHECKED_ARGUMENTS, HOSTED_SETTING, HOSTED_TOOLS
 from llama_compat.dialects.gemini.members import list_in, member, object_in, spelling, text_in
 from llama_compat.dialects.gemini.schema import parse_schema
 from llama_compat.errors import invalid_parameter, missing_parameter
@@ -99,7 +99,7 @@ def _choice_asked(body: Mapping[str, Any]) -> dict[str, str]:
         return asked
     mode = calling.get("mode")
     if mode == "VALIDATED":
-        asked[f"{at}.{name}.mode"] = "VALIDATED"
+        asked[f"{at}.{name}.mode"] = CHECKED_ARGUMENTS
     elif mode in ("ANY", "NONE"):
         asked[at] = "tool_choice"
     return asked

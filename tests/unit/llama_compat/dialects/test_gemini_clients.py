@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from llama_compat.dialects import gemini
-from llama_compat.dialects.base import Labels, Operation
+from llama_compat.dialects.base import CHECKED_ARGUMENTS, EMBEDDING_PURPOSE, Labels, Operation
 from llama_compat.dialects.gemini.input.contents import parse_contents
 from llama_compat.dialects.gemini.models import render_model, render_models
 from llama_compat.dialects.gemini.operations import (
@@ -273,7 +273,7 @@ def config(**members: Any) -> dict[str, Any]:
         ),
         (
             {"tools": FUNCTIONS, "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}},
-            {"tools": "tools", "toolConfig.functionCallingConfig.mode": "VALIDATED"},
+            {"tools": "tools", "toolConfig.functionCallingConfig.mode": CHECKED_ARGUMENTS},
         ),
         (
             {"tools": FUNCTIONS, "toolConfig": {"retrievalConfig": {}}},
@@ -799,12 +799,12 @@ def test_an_embedding_request_survives_the_round_trip(
 def test_what_is_asked_of_one_that_embeds() -> None:
     assert EMBED.parameters(embed("a", outputDimensionality=2, taskType="X")) == {
         "outputDimensionality": "dimensions",
-        "taskType": "taskType",
+        "taskType": EMBEDDING_PURPOSE,
     }
     body = {"requests": [embed("a", output_dimensionality=2), embed("b", title="T")]}
     assert BATCH_EMBED.parameters(body) == {
         "requests.output_dimensionality": "dimensions",
-        "requests.title": "title",
+        "requests.title": EMBEDDING_PURPOSE,
     }
 
 

@@ -104,6 +104,7 @@ NOWHERE: list[tuple[str, str, dict[str, str], str]] = [
     ("POST", "/v1beta1/models/echo:generateContent", {}, "gemini"),
     ("POST", "/v1alpha/models/echo:generateContent", {}, "gemini"),
     ("POST", "/upload/v1beta/files", {}, "gemini"),
+    ("POST", "/upload/v1/files", {}, "gemini"),
     ("POST", "/v1/models/echo:nothing", {}, "gemini"),
     ("POST", "/v1/cachedContents", GOOGLE, "gemini"),
     ("GET", "/v1/tunedModels/x", GOOGLE, "gemini"),
