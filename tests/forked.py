@@ -40,11 +40,31 @@ TORCH = (
 """What a server that has such a model imports besides, which takes it seconds."""
 
 _LATE = (
+    "encodings.idna",
+    "encodings.utf_8_sig",
     "providers.local.models.store",
+    "providers.remote.anthropic.provider",
+    "providers.remote.gemini.provider",
+    "resource",
+    "routing.access.access",
+    "routing.batches.worker",
+    "routing.cache.exact",
+    "routing.layers.deferred",
+    "routing.layers.files",
+    "routing.layers.guardrails",
+    "routing.layers.keeping.responses",
+    "routing.layers.limits",
+    "routing.layers.reasoning",
+    "routing.observability.observers",
+    "routing.observability.records.ledger",
+    "routing.storage.responses",
+    "routing.storage.sqlite",
+    "stringprep",
     "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
     "uvicorn.loops.uvloop",
 )
-"""What every server imports only as it starts."""
+"""What servers import only as they start, all or many."""
 
 RUN = "PYTEST_XDIST_TESTRUNUID"
 """The variable that is the same in all processes of one run of tests."""
@@ -55,8 +75,8 @@ RUN_SECONDS = 60
 _WITH_ALL_ROUTES = """
 version: 1
 server: {admin_key: none-of-a-server}
-providers: [{id: echo, type: "local::echo"}]
-models: [{id: echo, provider: echo}]
+providers: [{id: vendor, type: "remote::openai", config: {api_key: none-either}}]
+models: [{id: echo, provider: vendor}]
 """
 
 _ID = struct.Struct("!i")
@@ -332,7 +352,8 @@ def _leave(ended_with: Sequence[int]) -> None:
 
 
 def _make_an_application() -> None:
-    """Make what answers, as that imports more, and makes the routes that all applications have."""
+    """Make what answers, as that imports more, makes the routes that all applications have, and
+    reads what is known of vendors' models."""
     from llama_compat.distribution import distribution_of
     from providers.registry import config_model
     from routing.app import Application

@@ -13,7 +13,7 @@ import anthropic
 import pytest
 from anthropic.types.messages import MessageBatch
 
-from tests.integration.batching import KEY, WAIT_SECONDS, batch_template
+from tests.integration.batching import KEY, POLL_SECONDS, WAIT_SECONDS, batch_template
 from tests.integration.server_process import ServerProcess, running
 
 pytestmark = pytest.mark.server
@@ -54,7 +54,7 @@ def waited_for(
     deadline = time.monotonic() + WAIT_SECONDS
     while not until(now := client.messages.batches.retrieve(batch.id)):
         assert time.monotonic() < deadline, now
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
     return now
 
 
