@@ -169,6 +169,10 @@ class Provider:
         """The model that `model` (the provider's name) is, with an adapter or without."""
         return model
 
+    def has_adapter(self, model: str) -> bool:
+        """Whether the adapter of `model`, which `is_adapted`, is in memory now."""
+        return False
+
     async def load_adapter(self, model: str) -> None:
         """Have the adapter of `model`, which `is_adapted`, in memory.
 
