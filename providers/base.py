@@ -168,6 +168,10 @@ class Provider:
         """Whether `model` (the provider's name) is another one with an adapter."""
         return False
 
+    def has_adapter(self, model: str) -> bool:
+        """Whether the adapter of `model`, which `is_adapted`, is in memory now."""
+        return False
+
     async def load_adapter(self, model: str) -> None:
         """Have the adapter of `model`, which `is_adapted`, in memory.
 

@@ -106,12 +106,19 @@ def test_one_that_the_template_does_not_name_is_not_there(server: ServerProcess)
     assert wire.request("POST", url, headers=ADMIN).status == 404
 
 
+def running_models(server: ServerProcess) -> list[str]:
+    listed = wire.request("GET", f"{server.url}/api/ps", headers=EVERYTHING).json()["models"]
+    return [each["name"] for each in listed]
+
+
 def test_an_admin_unloads_and_loads_them(server: ServerProcess) -> None:
     before = text(ask(server, "base:sql", EVERYTHING))
+    assert running_models(server) == NAMES
     url = f"{server.url}/admin/models/base:sql"
     unloaded = wire.request("POST", f"{url}/unload", headers=ADMIN)
     assert unloaded.status == 200
     assert [each["state"] for each in unloaded.json()["data"]] == ["out"]
+    assert running_models(server) == ["base", "base:poems"]
     assert text(ask(server, "base:sql", EVERYTHING)) == before
     loaded = wire.request("POST", f"{url}/load", headers=ADMIN)
     assert [each["state"] for each in loaded.json()["data"]] == ["ready"]

@@ -200,6 +200,14 @@ class EngineHost:
             )
         return engine
 
+    def has_adapter(self, source: str) -> bool:
+        """Whether it is loaded, and an adapter with it."""
+        return (
+            self.opened is not None
+            and isinstance(self.opened.engine, AdaptableEngine)
+            and source in self.opened.engine.adapters
+        )
+
     async def adapt(self, source: str) -> None:
         """Have an adapter loaded, if the model is.
 

@@ -144,6 +144,11 @@ class HostingProvider(Provider):
         """Whether `model` is another one with an adapter."""
         return model in self._adapted
 
+    def has_adapter(self, model: str) -> bool:
+        """Whether the adapter of `model` is in memory now."""
+        host = self._host(model)
+        return host is not None and host.has_adapter(self._adapted[model].source)
+
     async def load_adapter(self, model: str) -> None:
         """Have the adapter of `model` in memory, and the model that it adapts."""
         resident = self.resident(model)

@@ -63,7 +63,10 @@ async def running(request: Request) -> dict[str, Any]:
     shown = []
     for each in listed:
         route = await runtime.models.seen(each.id, request.scope["principal"])
-        resident = route.provider.resident(route.target.model)
+        provider, model = route.provider, route.target.model
+        if provider.is_adapted(model) and not provider.has_adapter(model):
+            continue
+        resident = provider.resident(model)
         if resident is None:
             shown.append(models.render_running(each))
             continue

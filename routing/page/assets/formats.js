@@ -19,7 +19,8 @@ export function seconds(value) {
   return value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(value < 10 ? 2 : 1)} s`;
 }
 
-export const gigabytes = (bytes) => `${number(bytes / 1e9, 1)} GB`;
+/** Of memory: in MB what is less than a GB, so that it is not told as none. */
+export const memory = (bytes) => (bytes > 0 && bytes < 1e9 ? `${number(bytes / 1e6)} MB` : `${number(bytes / 1e9, 1)} GB`);
 
 export const day = (moment) => new Date(moment).toLocaleDateString(LANGUAGE, { month: "short", day: "numeric", timeZone: "UTC" });
 

@@ -6,7 +6,7 @@ import { drawn } from "./chart.js";
 import { announce, button, confirmed, element, focusIn, labelled, openDialog, table } from "./dom.js";
 import { failure } from "./failure.js";
 import { badge, bar, when } from "./figures.js";
-import { gigabytes, number, seconds } from "./formats.js";
+import { number, seconds } from "./formats.js";
 import { every } from "./looking.js";
 import { WORDS } from "./strings.js";
 

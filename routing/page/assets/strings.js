@@ -2,7 +2,7 @@
 //
 // Of words with something in them, those that need a plural or a number are functions.
 
-import { day, dollars, gigabytes, number, seconds } from "./formats.js";
+import { day, dollars, memory, number, seconds } from "./formats.js";
 
 export const WORDS = {
   common: {
@@ -406,10 +406,10 @@ export const WORDS = {
     engine: { running: "in the batch", waiting: "waiting", cache: "from cache", generated: "generated", preempted: "preempted", blocks: (used, total) => `${number(used)} of ${number(total)} KV blocks` , blocksOf: (target) => `KV blocks of ${target}` },
     memory: "Memory that models share",
     memoryOf: (device) => `Memory of ${device}`,
-    taken: (used, bound) => `${gigabytes(used)} of ${gigabytes(bound)} taken by models`,
+    taken: (used, bound) => `${memory(used)} of ${memory(bound)} taken by models`,
     memoryFigures: { state: "memory", takes: "takes", waiting: "waiting for it", loads: "loaded", keep: "stays" },
     states: { out: "not loaded", loading: "being loaded", ready: "loaded", leaving: "being unloaded", parked: "parked" },
-    takes: (size, device) => `${gigabytes(size)} of ${device}`,
+    takes: (size, device) => `${memory(size)} of ${device}`,
     loads: (count, took) => `${number(count)} ${count === 1 ? "time" : "times"}, last in ${seconds(took)}`,
     keep: (keep, left) => `${keep}, ${seconds(left)} left`,
     load: "Load",

@@ -50,6 +50,7 @@ def spread(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> It
                 "type": "local::echo",
                 "config": {"simulate": {"memory": "5GB", "load_seconds": 0.2}},
             },
+            {"id": "sharing", "type": "local::echo", "config": {"simulate": {"memory": "31MB"}}},
         ],
         memory={"cpu": "12GB"},
         models=[
@@ -65,6 +66,7 @@ def spread(vendor: NativeVendor, tmp_path_factory: pytest.TempPathFactory) -> It
             },
             {"id": "plain", "provider": "echo", "facts": {"shutdown": "2020-01-01"}},
             {"id": "large", "provider": "shared"},
+            {"id": "small", "provider": "sharing"},
         ],
         keys=[{"name": "the page's", "key": API_KEY, "models": ["spread"]}],
         routing={"cooldown": {"failures": 1, "seconds": 600}},
@@ -195,6 +197,16 @@ def test_a_model_of_shared_memory_is_loaded_and_unloaded_by_keyboard(models: Pag
     expect(memory).to_contain_text("0 GB of 12 GB")
     done = models.get_by_role("region", name="What was done").locator("tbody tr").first
     expect(done).to_contain_text("model.unload")
+
+
+def test_a_small_model_does_not_take_nothing(models: Page) -> None:
+    models.get_by_role("button", name="Load small").press("Enter")
+    expect(target(models, "sharing/small")).to_contain_text("takes31 MB of cpu")
+    shown = models.get_by_role("list", name="Memory that models share")
+    expect(shown).to_contain_text("31 MB of 12 GB")
+    models.get_by_role("button", name="Unload small").press("Enter")
+    models.get_by_role("dialog").get_by_role("button", name="Unload").press("Enter")
+    expect(shown).to_contain_text("0 GB of 12 GB")
 
 
 def test_what_is_not_seen_any_more_is_said(models: Page) -> None:
