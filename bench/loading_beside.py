@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import shutil
 import tempfile
@@ -35,6 +36,7 @@ from providers.local.torch_engine.engine import TorchEngine
 from providers.local.torch_engine.loading.loader import load
 from providers.local.torch_engine.loading.reading import read_aside
 from routing.cli.machine.measuring import Served
+from routing.process.server import GARBAGE_THRESHOLD
 
 PROMPT = 32
 QUIET_SECONDS = 3.0
@@ -115,6 +117,9 @@ def main() -> None:
     config = TorchConfig.model_validate(settings)
     engine = TorchEngine(load(options.model, model_store.resolve(options.model), config, 4096))
     engine.start()
+    # As a server does, or what bench and libraries made is looked through while a stream waits.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     try:
         results = asyncio.run(measure(engine, options.model, config, options.rounds))
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,13 +32,9 @@ from providers.local.torch_engine.starting.kept_weights import KeptWeights, like
 
 log = logging.getLogger(__name__)
 
-_LARGE = 6 * 2**20
-"""Bytes of a tokenizer's file, that of 100,000 tokens: all would wait for it half a second, on one
-core of 2026. Another process is no gain for a smaller one: it imports transformers anew."""
-
-_NICE = 5
-"""By how much a process that reads a folder stands behind: it is left a quarter of a core by an
-engine that would take it all."""
+_LARGE = 2**20
+"""Bytes of a tokenizer's file, that of some 15,000 tokens: all would wait for it for a tenth of a
+second. Another process is no gain for a smaller one: it takes seconds to import transformers."""
 
 
 @dataclass(frozen=True)
@@ -229,9 +224,7 @@ def kept_reading(folder: Path) -> FolderReading | None:
 
 
 def read_and_keep(folder: str) -> None:
-    """Read the model in `folder` and keep what was read: for a process of its own, to which the
-    ones that answer come first."""
-    os.nice(_NICE)
+    """Read the model in `folder` and keep what was read: for a process of its own."""
     read = read_folder(Path(folder))
     if read is not None:
         keep_reading(Path(folder), read)
