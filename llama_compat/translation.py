@@ -84,9 +84,7 @@ async def answer_generation(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    parsed, fitted = await off_loop(
-        call.size, honoured, provider, provider.parameters, call, target
-    )
+    parsed, fitted = await off_loop(call.size, honoured, provider, call, target)
     translation = cast(Translation, parsed)
     requests = choices_of(provider, translation, call, target, fitted)
     recollection = call.recollection
@@ -294,9 +292,7 @@ async def answer_embedding(
         APIError: 400 for what the provider can't honour, 502 for other than one vector a text, or
             what the provider raised itself.
     """
-    parsed, fitted = await off_loop(
-        call.size, honoured, provider, provider.embedding_parameters, call, target
-    )
+    parsed, fitted = await off_loop(call.size, honoured, provider, call, target)
     translation = cast(EmbeddingTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: EmbeddingResponse = await embed(request)
@@ -322,9 +318,7 @@ async def answer_rerank(
     Raises:
         APIError: 400 for what the provider can't honour, or what it raised itself.
     """
-    parsed, fitted = await off_loop(
-        call.size, honoured, provider, provider.rerank_parameters, call, target
-    )
+    parsed, fitted = await off_loop(call.size, honoured, provider, call, target)
     translation = cast(RerankTranslation, parsed)
     request = structs.replace(translation.request, request_id=call.request_id)
     response: RerankResponse = await rerank(request)

@@ -11,6 +11,7 @@ from llama_compat.dialects.base import Kind
 from llama_compat.errors import told_by_name, unsupported_capability
 from llama_compat.exchange import JSON_HEADERS, Call, Reply, Target
 from llama_compat.fitting.fit import Fit
+from llama_compat.fitting.honoured import check
 from llama_compat.fitting.relayed import fit_fields
 from llama_compat.fitting.stops import all_told
 from llama_compat.off_loop import off_loop
@@ -72,7 +73,7 @@ def _answer(provider: Provider, call: Call, target: Target) -> Awaitable[Reply]:
         raise unsupported_capability(provider.id, operation.capability)
     method: Callable[[Call, Target], Awaitable[Reply]] = getattr(provider, METHODS[operation.kind])
     if resident is not None:
-        return _leasing(resident, method, call, target)
+        return _leasing(resident, provider, method, call, target)
     return method(call, target)
 
 
@@ -156,15 +157,18 @@ async def _told(resident: Resident, call: Call, nothing: bytes) -> Reply:
 
 async def _leasing(
     resident: Resident,
+    provider: Provider,
     method: Callable[[Call, Target], Awaitable[Reply]],
     call: Call,
     target: Target,
 ) -> Reply:
-    """Have the model there while it answers.
+    """Have the model there while it answers. What will be refused loads none, and sends none away.
 
     Raises:
         APIError: it can't be loaded, or the call can't be answered.
     """
+    if not resident.is_open:
+        await off_loop(call.size, check, provider, call, target)
     lease = await resident.lease(call.operation.keep_alive(call.fields))
     try:
         reply = await method(replace(call, loading=lease.waited), target)

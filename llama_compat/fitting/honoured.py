@@ -15,6 +15,7 @@ from llama_compat.dialects.base import (
     HOSTED_TOOLS,
     TOOL_GRAMMAR,
     EmbeddingTranslation,
+    Kind,
     RerankTranslation,
     TokenCountTranslation,
     Translation,
@@ -106,8 +107,29 @@ class VocabularyProvider(Protocol):
         ...
 
 
+_PARAMETERS: Mapping[Kind, str] = {
+    "chat": "parameters",
+    "completion": "parameters",
+    "embedding": "embedding_parameters",
+    "rerank": "rerank_parameters",
+}
+"""What a provider honours, by what the call comes down to."""
+
+
+def check(provider: VocabularyProvider, call: Call, target: Target) -> None:
+    """See whether a call can be answered, as far as that is known before its model is there.
+
+    Raises:
+        APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
+    """
+    if call.operation.kind == "token_count":
+        parsed_to_count(provider, call, target)
+    else:
+        honoured(provider, call, target)
+
+
 def honoured(
-    provider: VocabularyProvider, honoured: frozenset[str], call: Call, target: Target
+    provider: VocabularyProvider, call: Call, target: Target
 ) -> tuple[Translation | EmbeddingTranslation | TokenCountTranslation | RerankTranslation, Fitted]:
     """The request as the provider and its model take it, and what became of the rest.
 
@@ -115,6 +137,7 @@ def honoured(
         APIError: 400 for what can't be honoured and is not to be left out, or what is malformed.
     """
     operation, body = call.operation, decoded(call)
+    honoured: frozenset[str] = getattr(provider, _PARAMETERS[operation.kind])
     asked, usual, mode = operation.parameters(body), operation.usual(body), _mode(provider)
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None

@@ -46,7 +46,7 @@ def template(path: Path, *names: str, simulate: dict[str, Any], **sections: Any)
 
 
 def ask(server: ServerProcess, model: str, text: Any = "one two three", **more: Any) -> wire.Reply:
-    body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
+    body = {"model": model, "messages": [{"role": "user", "content": text}]} | more
     return wire.request("POST", f"{server.base_url}/chat/completions", body)
 
 
@@ -255,6 +255,16 @@ def test_what_is_kept_or_preloaded_is_there_from_the_start(server: ServerProcess
 def test_what_is_idle_goes(server: ServerProcess) -> None:
     assert ask(server, "short").status == 200
     wire.eventually(lambda: states(server)["short"] == "out")
+
+
+@pytest.mark.parametrize("wrong", [{"top_p": 7}, {"messages": "Hi"}, {"audio": {"voice": "x"}}])
+def test_what_is_refused_loads_no_model(server: ServerProcess, wrong: dict[str, Any]) -> None:
+    wire.request("POST", f"{server.url}/admin/models/other/unload", headers=ADMIN)
+    wire.eventually(lambda: states(server)["other"] == "out")
+    assert ask(server, "other", **wrong).status == 400
+    assert states(server)["other"] == "out"
+    assert ask(server, "other").status == 200
+    assert ask(server, "other", **wrong).status == 400
 
 
 def test_an_operator_unloads_what_is_always_kept_and_it_is_back_when_asked(

@@ -238,7 +238,7 @@ def _translated(call: Call, route: Route) -> tuple[KeptCall, Fitted]:
     for each in route.targets:
         try:
             provider = cast(VocabularyProvider, each.provider)
-            translation, fitted = honoured(provider, provider.parameters, call, each.target)
+            translation, fitted = honoured(provider, call, each.target)
         except UnsupportedHere as error:
             refusal = refusal or error
         else:

@@ -144,11 +144,11 @@ def test_which_of_openais_models_search(model: str, searches: bool) -> None:
     body = {"model": "m", "input": "Hi", "tools": [{"type": "web_search"}]}
     call = call_of(encode_json(body), RESPONSES)
     if searches:
-        _, fitted = honoured(made("remote::openai"), frozenset({"tools"}), call, target)
+        _, fitted = honoured(made("remote::openai"), call, target)
         assert fitted.changes["vendor_search"].name == "web_search"
     else:
         with pytest.raises(APIError, match="web_search"):
-            honoured(made("remote::openai"), frozenset({"tools"}), call, target)
+            honoured(made("remote::openai"), call, target)
     alone = made("remote::openai", wires=["chat"])
     assert alone.searches(search, request) is ("-search" in model)
 

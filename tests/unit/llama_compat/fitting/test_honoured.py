@@ -9,16 +9,21 @@ from typing import Any, cast
 import pytest
 
 from llama_compat.catalog.facts import Facts
+from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS
+from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini.requests import always_thinks
-from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS
+from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
+from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.fitting.fit import fit_of
-from llama_compat.fitting.honoured import VocabularyProvider, honoured
+from llama_compat.fitting.honoured import VocabularyProvider, check, honoured
 from llama_compat.types import ChatCompletionRequest
 from tests.unit.calls import call_of
 
-ALL = frozenset({"reasoning_effort", "response_format", "temperature", "tools", "verbosity"})
+ALL = frozenset(
+    {"reasoning_effort", "response_format", "temperature", "tools", "top_p", "verbosity"}
+)
 NAMED = {"role": "user", "content": "Hi", "name": "ann"}
 CHAT_BODY = {"model": "m", "messages": [NAMED]}
 
@@ -31,6 +36,9 @@ def provider(unsupported: str | None = None, **members: Any) -> VocabularyProvid
         "id": "p",
         "config": SimpleNamespace(unsupported=unsupported),
         "placeless": frozenset(),
+        "parameters": ALL,
+        "embedding_parameters": frozenset({"dimensions"}),
+        "rerank_parameters": frozenset({"truncation"}),
         "unsupported_values": takes_all,
         **members,
     }
@@ -51,7 +59,7 @@ def test_a_provider_is_asked_about_the_effort_that_the_model_is_told(
     fit = fit_of(Facts(efforts=efforts, output=100))
     call = call_of({**CHAT_BODY, "reasoning_effort": "none"}, CHAT)
     asked = provider(unsupported_values=always_thinks)
-    translation, fitted = honoured(asked, ALL, call, Target("gemini-3-pro", fit=fit))
+    translation, fitted = honoured(asked, call, Target("gemini-3-pro", fit=fit))
     assert (fitted.adapted, fitted.dropped) == (adapted, dropped)
     (request,) = cast(Any, translation).requests
     assert isinstance(request, ChatCompletionRequest)
@@ -64,10 +72,10 @@ def test_what_has_no_place_is_refused_where_the_template_says_so(unsupported: st
     call = call_of(CHAT_BODY, CHAT)
     if unsupported == "refuse":
         with pytest.raises(APIError) as refused:
-            honoured(one, ALL, call, Target("m"))
+            honoured(one, call, Target("m"))
         assert (refused.value.status, refused.value.param) == (400, "messages.name")
         return
-    _, fitted = honoured(one, ALL, call, Target("m"))
+    _, fitted = honoured(one, call, Target("m"))
     assert fitted.dropped == ["messages.name"]
     assert fitted.changes["messages"][0].name is None
 
@@ -85,8 +93,34 @@ def test_what_is_for_chats_alone_is_not_for_prompts(
 ) -> None:
     call = call_of({"model": "m", "prompt": "Once", **members}, COMPLETIONS)
     if refused is None:
-        assert honoured(provider(), ALL, call, Target("m"))[1].dropped == ["verbosity"]
+        assert honoured(provider(), call, Target("m"))[1].dropped == ["verbosity"]
         return
     with pytest.raises(APIError) as error:
-        honoured(provider(), ALL, call, Target("m"))
+        honoured(provider(), call, Target("m"))
+    assert (error.value.status, error.value.param) == (400, refused)
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "refused"),
+    [
+        (CHAT, CHAT_BODY, None),
+        (CHAT, {**CHAT_BODY, "messages": 7}, "messages"),
+        (CHAT, {**CHAT_BODY, "logit_bias": {"1": 1}}, "logit_bias"),
+        (EMBEDDINGS, {"model": "m", "input": "x", "dimensions": 7}, None),
+        (EMBEDDINGS, {"model": "m", "input": "x", "truncate": "END"}, "truncate"),
+        (RERANK, {"model": "m", "query": "x", "documents": ["y"]}, None),
+        (RERANK, {"model": "m", "query": "x", "documents": 7}, "documents"),
+        (COUNT_TOKENS, CHAT_BODY, None),
+        (COUNT_TOKENS, {"model": "m", "messages": 7}, "messages"),
+    ],
+)
+def test_what_is_wrong_is_known_before_its_model_is_there(
+    operation: Operation, body: dict[str, Any], refused: str | None
+) -> None:
+    call = call_of(body, operation)
+    if refused is None:
+        check(provider(), call, Target("m"))
+        return
+    with pytest.raises(APIError) as error:
+        check(provider(), call, Target("m"))
     assert (error.value.status, error.value.param) == (400, refused)
