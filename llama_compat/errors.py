@@ -243,11 +243,14 @@ def unsupported_whoever_answers(param: str, why: str) -> APIError:
     )
 
 
-def unsupported_capability(provider: str, capability: str) -> APIError:
-    """400: the provider has no such capability at all."""
+def unsupported_capability(
+    provider: str, capability: str, instead: str = "a model of another provider"
+) -> APIError:
+    """400: the provider has no such capability at all, or not with this model; what to choose
+    `instead`."""
     return UnsupportedHere(
         400,
-        f"Provider '{provider}' does not support {capability}. Choose a model of another provider.",
+        f"Provider '{provider}' does not support {capability}. Choose {instead}.",
         code="unsupported_capability",
     )
 

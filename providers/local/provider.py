@@ -309,7 +309,8 @@ class LocalProvider(
         return engine
 
     def _unable(self, what: str, model: str) -> APIError:
-        return unsupported_capability(self.id, f"{what} with the model '{model}'").about(model)
+        what = f"{what} with the model '{model}'"
+        return unsupported_capability(self.id, what, "another model").about(model)
 
     def _generating(self, name: str) -> Engine | None:
         opened = self._opened(name)

@@ -132,7 +132,9 @@ async def test_too_many_wait(tmp_path: Path) -> None:
 async def test_an_embedder_does_not_rank(tmp_path: Path) -> None:
     folder = make_embedder(tmp_path)
     async with running(folder) as provider:
-        with pytest.raises(APIError, match="does not support rerank with the model"):
+        with pytest.raises(
+            APIError, match=r"does not support rerank with the model .* Choose another model\."
+        ):
             await provider.rerank(asked(folder))
 
 
