@@ -14,6 +14,7 @@ from llama_compat.distribution.adapters import AdapterOf
 from llama_compat.distribution.residency import ModelStay
 from llama_compat.errors import not_offered, unsupported_capability
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fitting.hints import NO_HINTS, HintPlaces
 from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.prefixes.held import CacheNews, HeldPrompts
 from llama_compat.reasoning.recollection import ReasoningRule
@@ -106,6 +107,9 @@ class Provider:
 
     placeless: frozenset[str] = frozenset()
     """What its API has no place for in messages and tools (`llama_compat.fitting.placeless`)."""
+
+    hint_places: HintPlaces = NO_HINTS
+    """What hints its API has a place for (`llama_compat.fitting.hints`)."""
 
     embedding_parameters: frozenset[str] = frozenset()
     """The same for `embed`."""
@@ -225,6 +229,10 @@ class Provider:
         They are refused, or dropped where the template says so, like those that are never honoured.
         """
         return {}
+
+    def placeless_in(self, request: ChatCompletionRequest) -> Set[str]:
+        """What its API has no place for in messages and tools, where it is asked for `request`."""
+        return self.placeless
 
     def stop_bound(self, model: str) -> StopBound:
         """Which stop strings `model` (the provider's name) takes; replies are cut here at the

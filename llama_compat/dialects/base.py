@@ -334,6 +334,8 @@ class Operation:
         usual: the paths among `parameters` that ask for what the API does anyway, which clients say
             with every request: a provider that can't honour them leaves them out, and they are
             named, but never refused.
+        hints: OpenAI's names of the hints that its requests may have, by the paths where a decoded
+            one has them (`llama_compat.fitting.hints`); `UNKNOWN` where OpenAI has none.
         stop_members: the members that a request's stop strings are in.
         shows_images: whether its replies have a place for what a model draws.
         say_effort: says in a decoded request how hard to think, in the form that a model takes, if
@@ -372,6 +374,7 @@ class Operation:
     form: bool = False
     nothing: Callable[[Mapping[str, Raw], str], bytes | None] = _something
     usual: Callable[[Mapping[str, Any]], Collection[str]] = lambda body: ()
+    hints: Callable[[Mapping[str, Any]], Mapping[str, str]] = _no_parameters
     stop_members: frozenset[str] = frozenset()
     shows_images: bool = False
     say_effort: Callable[[dict[str, Any], str, ThinkingForm], Collection[str]] | None = None

@@ -294,6 +294,8 @@ def fit_request(
         return
     if fit.form is not None:
         fitted.changes["thinking"] = fit.form
+    if request.adaptive_thinking and "reasoning_effort" in fit.refused:
+        fitted.changes["adaptive_thinking"] = False  # It does not, which it was free to.
     if request.reasoning_effort is not None:
         path = _path(asked, "reasoning_effort")
         _fit_effort(fit, request.reasoning_effort, path, fitted, adapt=adapt)

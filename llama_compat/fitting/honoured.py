@@ -33,6 +33,7 @@ from llama_compat.fitting.fit import (
     fit_request,
     remove,
 )
+from llama_compat.fitting.hints import HintPlaces, hints_said, without_hints
 from llama_compat.fitting.placeless import without_placeless
 from llama_compat.hosted.asked.named import MEMBERS
 from llama_compat.hosted.toolbox import HostedToolbox
@@ -61,13 +62,17 @@ class VocabularyProvider(Protocol):
     Attributes:
         id: as the template calls it.
         pays_each_choice: whether a prompt is read, and paid for, once for each of its choices.
-        placeless: what its API has no place for in messages and tools
-            (`llama_compat.fitting.placeless`).
+        hint_places: what hints its API has a place for (`llama_compat.fitting.hints`).
     """
 
     id: str
     pays_each_choice: bool
-    placeless: frozenset[str]
+    hint_places: HintPlaces
+
+    def placeless_in(self, request: ChatCompletionRequest) -> Set[str]:
+        """What its API has no place for in messages and tools, where it is asked for `request`
+        (`llama_compat.fitting.placeless`)."""
+        ...
 
     @property
     def config(self) -> Settings:
@@ -139,6 +144,7 @@ def honoured(
     operation, body = call.operation, decoded(call)
     honoured: frozenset[str] = getattr(provider, _PARAMETERS[operation.kind])
     asked, usual, mode = operation.parameters(body), operation.usual(body), _mode(provider)
+    hints = hints_said(body, operation.hints(body))
     generates = operation.kind in ("chat", "completion")
     fit = target.fit if generates else None
     fitted = Fitted()
@@ -169,7 +175,9 @@ def honoured(
     settle({path: why for path, why in known.items() if path not in searching})
     _leave_out_hosted(body, kinds | {WEB_SEARCH} if searching else kinds)
     if not generates:
-        return operation.parse(body, target.model), fitted
+        parsed_body = operation.parse(body, target.model)
+        _leave_out_hints(provider, None, hints, fitted)
+        return parsed_body, fitted
     translation, request = parsed()
     if searching and not _by_vendor(provider, request, fitted, fit):
         settle(searching)
@@ -188,8 +196,9 @@ def honoured(
         if fitted.refused:
             settle(fitted.refused)
             translation, request = parsed()
-    _leave_out_placeless(provider, request, fitted)
     fitted.changes |= _by_vendor(provider, request, fitted, fit)
+    _leave_out_placeless(provider, request, fitted)
+    _leave_out_hints(provider, request, hints, fitted)
     return translation, fitted
 
 
@@ -201,14 +210,38 @@ def _leave_out_placeless(
     Raises:
         APIError: 400, its template wants that refused.
     """
-    if not isinstance(request, ChatCompletionRequest) or not provider.placeless:
+    if not isinstance(request, ChatCompletionRequest):
         return
     asked = structs.replace(request, **fitted.changes)
-    for name, changes in without_placeless(asked, provider.placeless).items():
-        if _mode(provider) == "refuse":
-            raise unsupported_parameter(name, provider.id)
-        fitted.dropped.append(name)
+    placeless = provider.placeless_in(asked)
+    for name, changes in without_placeless(asked, placeless).items() if placeless else ():
+        _tell_gone(provider, name, fitted)
         fitted.changes |= changes
+
+
+def _leave_out_hints(
+    provider: VocabularyProvider,
+    request: GenerationRequest | None,
+    hints: Mapping[str, str],
+    fitted: Fitted,
+) -> None:
+    """Leave out the hints that the provider has no place for, and say so.
+
+    Raises:
+        APIError: 400, its template wants that refused.
+    """
+    gone, changes = list(hints), dict[str, Any]()
+    if isinstance(request, ChatCompletionRequest):
+        gone, changes = without_hints(request, hints, provider.hint_places)
+    for path in gone:
+        _tell_gone(provider, path, fitted)
+    fitted.changes |= changes
+
+
+def _tell_gone(provider: VocabularyProvider, name: str, fitted: Fitted) -> None:
+    if _mode(provider) == "refuse":
+        raise unsupported_parameter(name, provider.id)
+    fitted.dropped.append(name)
 
 
 def _wishes(asked: Mapping[str, str]) -> Set[str]:

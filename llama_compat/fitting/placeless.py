@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from llama_compat.media.images import images_in
 from llama_compat.types import ChatCompletionRequest, Message, ToolResponseMessage
 
 SPEAKERS = "messages.name"
@@ -20,13 +21,16 @@ SPEAKERS = "messages.name"
 STRICT_TOOLS = "tools.strict"
 """That a tool's arguments are held to its schema, rather than written after it."""
 
+IMAGE_DETAIL = "messages.image_url.detail"
+"""How much of an image is to be looked at, where that is not left open."""
+
 
 def without_placeless(request: ChatCompletionRequest, placeless: Set[str]) -> Mapping[str, Any]:
     """What is different in `request` at a provider with no place for some of what may be in it.
 
     Args:
         request: what is asked.
-        placeless: of `SPEAKERS` and `STRICT_TOOLS`, what there is no place for.
+        placeless: of `SPEAKERS`, `STRICT_TOOLS` and `IMAGE_DETAIL`, what there is no place for.
 
     Returns:
         The fields of the request that are others then, by the name of what is left out of them.
@@ -37,7 +41,14 @@ def without_placeless(request: ChatCompletionRequest, placeless: Set[str]) -> Ma
     if STRICT_TOOLS in placeless and any(tool.strict for tool in request.tools):
         tools = tuple(structs.replace(tool, strict=None) for tool in request.tools)
         changes[STRICT_TOOLS] = {"tools": tools}
+    if IMAGE_DETAIL in placeless and any(map(_asks_for_detail, request.messages)):
+        # Nobody reads it there, so that the request stays as it is.
+        changes[IMAGE_DETAIL] = {}
     return changes
+
+
+def _asks_for_detail(message: Message) -> bool:
+    return any(image.detail not in (None, "auto") for image in images_in(message.content))
 
 
 def _speaker(message: Message) -> str | None:

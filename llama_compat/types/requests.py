@@ -196,6 +196,9 @@ class ChatCompletionRequest(Struct, frozen=True):
     and when it takes its thoughts back, where that is known. `logprobs`, `stream`, `request_id`,
     `context_length`, `return_token_ids`, `prepared` and `mark` as in `CompletionRequest`.
 
+    `adaptive_thinking` is said where the model is to think as hard as it sees fit; of most models
+    that is so anyway. `user` and `safety_identifier` are OpenAI's names of who asks.
+
     `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
     With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
 
@@ -222,7 +225,10 @@ class ChatCompletionRequest(Struct, frozen=True):
     prepared: Once | None = None
     mark: Mark | None = None
     thinking: ThinkingForm | None = None
+    adaptive_thinking: bool = False
     service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     marks_prompt: bool = False

@@ -12,6 +12,7 @@ from msgspec import structs
 from pydantic import ValidationInfo
 
 from llama_compat.errors import APIError, invalid_parameter, unsupported_capability
+from llama_compat.fitting.placeless import IMAGE_DETAIL
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -166,6 +167,7 @@ class LocalProvider(
         }
     )
 
+    placeless = frozenset({IMAGE_DETAIL})
     embedding_parameters = frozenset({"dimensions", "truncate", "truncate_prompt_tokens"})
     rerank_parameters = frozenset({"truncation", "max_tokens_per_doc"})
 

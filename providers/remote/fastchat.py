@@ -15,7 +15,7 @@ from pydantic import Field
 from llama_compat.dialects import fastchat
 from llama_compat.dialects.fastchat.templates import ConversationTemplate, parse_template
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.fitting.placeless import SPEAKERS
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -89,7 +89,7 @@ class FastChatProvider(
             "top_p",
         }
     )
-    placeless = frozenset({SPEAKERS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

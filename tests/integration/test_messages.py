@@ -426,6 +426,7 @@ def test_text_and_thoughts(setting: Setting, client: anthropic.Anthropic, ask: A
         "max_completion_tokens": 100,
         "temperature": 0.5,
         "stop": ["END"],
+        "user": "me",
         **(streaming if ask is stream else {}),
     }
 

@@ -139,6 +139,107 @@ def test_what_a_vendor_has_no_place_for_is_told(
     )
 
 
+CHATS_HINTS: dict[str, Any] = {
+    "metadata": {"team": "blue"},
+    "prediction": {"type": "content", "content": "{}"},
+    "safety_identifier": "s-1",
+    "service_tier": "flex",
+    "user": "u-1",
+}
+LONG = "user_" + 64 * "a" + "_account__session_" + 36 * "b"
+"""Who asks, as Claude Code says it."""
+
+HINTS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, dict[str, Any]]]] = [
+    (
+        "chat",
+        CHATS_HINTS,
+        {
+            "chat": "",
+            "mistral": "safety_identifier, service_tier, user",
+            "responses": "metadata, prediction",
+            "anthropic": "metadata, prediction, service_tier, user",
+            "gemini": "metadata, prediction, safety_identifier, user",
+            "bedrock": "metadata, prediction, safety_identifier, service_tier, user",
+            "ollama": "metadata, prediction, safety_identifier, service_tier, user",
+        },
+        {
+            "chat": CHATS_HINTS,
+            "mistral": {name: CHATS_HINTS[name] for name in ("metadata", "prediction")},
+            "responses": {"safety_identifier": "s-1", "service_tier": "flex", "user": "u-1"},
+            "anthropic": {"metadata": {"user_id": "s-1"}},
+            "gemini": {"serviceTier": "flex"},
+        },
+    ),
+    (
+        "messages",
+        {"metadata": {"user_id": "u-1"}, "service_tier": "auto"},
+        {
+            "chat": "",
+            "responses": "",
+            "anthropic": "",
+            **dict.fromkeys(("mistral", "gemini", "bedrock", "ollama"), "metadata.user_id"),
+        },
+        {
+            "chat": {"service_tier": "auto", "user": "u-1"},
+            "responses": {"service_tier": "auto", "user": "u-1"},
+            "anthropic": {"metadata": {"user_id": "u-1"}, "service_tier": "auto"},
+        },
+    ),
+    (
+        "messages",
+        {"metadata": {"user_id": LONG}},
+        {name: "" if name == "anthropic" else "metadata.user_id" for name in PROVIDERS},
+        {"anthropic": {"metadata": {"user_id": LONG}}},
+    ),
+    (
+        "gemini",
+        {"safetySettings": [], "labels": {"team": "blue"}, "serviceTier": "priority"},
+        {
+            "chat": "labels",
+            "mistral": "labels, serviceTier",
+            "responses": "labels",
+            "anthropic": "labels",
+            "gemini": "",
+            "bedrock": "labels, serviceTier",
+            "ollama": "labels, serviceTier",
+        },
+        {
+            "chat": {"service_tier": "priority"},
+            "responses": {"service_tier": "priority"},
+            "anthropic": {"service_tier": "auto"},
+            "gemini": {"labels": {"team": "blue"}, "serviceTier": "priority", "safetySettings": []},
+        },
+    ),
+]
+HINTED = {*CHATS_HINTS, "serviceTier", "labels", "safetySettings"}
+
+
+@pytest.mark.parametrize("vendor", PROVIDERS)
+@pytest.mark.parametrize(("client", "hints", "told", "sent"), HINTS)
+def test_a_hint_is_told_where_it_has_a_place_and_named_where_not(
+    server: ServerProcess,
+    vendors: StrictWires,
+    client: str,
+    hints: dict[str, Any],
+    told: dict[str, str],
+    sent: dict[str, dict[str, Any]],
+    vendor: str,
+) -> None:
+    path, bodies = CLIENTS[client]
+    body = {"model": vendor, **next(iter(bodies.values())), **hints}
+    if client == "gemini":
+        del body["model"]
+    reply = wire.request("POST", f"{server.url}{path.format(model=vendor)}", body)
+    assert reply.status == 200, reply.body
+    named = reply.headers.get("x-llama-compat-dropped", "").split(", ")
+    assert (
+        ", ".join(sorted(each for each in named if each in {*hints, "metadata.user_id"}))
+        == (told[vendor])
+    )
+    asked = vendors.asked[-1][0]
+    assert {name: asked[name] for name in HINTED & asked.keys()} == sent.get(vendor, {})
+
+
 @pytest.mark.parametrize("vendor", PROVIDERS)
 def test_what_a_format_is_for_is_told_wherever_that_may_stand(
     server: ServerProcess, vendors: StrictWires, vendor: str

@@ -34,6 +34,8 @@ from llama_compat.dialects.anthropic_messages.replies import (
 from llama_compat.dialects.anthropic_messages.requests import (
     ADAPTIVE_THINKING,
     RENDERED_PARAMETERS,
+    SERVICE_TIERS,
+    USER_ID,
     RenderedRequest,
     Thinking,
     dropping_unbound,
@@ -41,6 +43,7 @@ from llama_compat.dialects.anthropic_messages.requests import (
     render_conversation,
     render_request,
     render_thinking,
+    thinks,
 )
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.usage import PAUSED
@@ -51,6 +54,8 @@ __all__ = [
     "PAUSED",
     "RENDERED_PARAMETERS",
     "SEARCH_NAME",
+    "SERVICE_TIERS",
+    "USER_ID",
     "RenderedRequest",
     "StreamParser",
     "StreamRenderer",
@@ -68,4 +73,5 @@ __all__ = [
     "render_reply",
     "render_request",
     "render_thinking",
+    "thinks",
 ]

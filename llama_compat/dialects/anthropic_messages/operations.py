@@ -15,6 +15,7 @@ from llama_compat.dialects.anthropic_messages.events import PING
 from llama_compat.dialects.anthropic_messages.input.call import parse_request, parse_token_count
 from llama_compat.dialects.anthropic_messages.input.files import FILES
 from llama_compat.dialects.anthropic_messages.input.parameters import (
+    TOLD_HINTS,
     effort_in,
     parameters_asked,
     say_effort,
@@ -84,6 +85,7 @@ MESSAGES = Operation(
     look=_Look(needs_limit=True),
     parameters=parameters_asked,
     usual=usual_parameters,
+    hints=lambda body: TOLD_HINTS,
     stop_members=frozenset({"stop_sequences"}),
     parse=parse_request,
     effort=effort_in,

@@ -51,6 +51,10 @@ EFFORTS = {
 }
 """Anthropic's `effort` for OpenAI's `reasoning_effort`; None is no thinking at all."""
 
+USUAL_EFFORT = "high"
+"""What Anthropic's models do anyway (https://platform.claude.com/docs/en/build-with-claude/effort),
+and Claude Code asks for with every request. Other vendors' models do not."""
+
 MIN_THINKING_BUDGET = 1024
 
 THINKING_BUDGETS = {
@@ -67,6 +71,12 @@ SERVICE_TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 """Anthropic's `service_tier` for OpenAI's: `auto` is served with priority as far as that has been
 paid for (https://platform.claude.com/docs/en/api/service-tiers, read on 2026-11-23). It has none
 for `flex` and `scale`; the reply says in which tier it was served."""
+
+
+USER_ID = re.compile(r"[A-Za-z0-9_-]{1,256}")
+"""What is sent as `metadata.user_id`: it has to be opaque, "a uuid, hash value, or other opaque
+identifier" and no name or address (https://platform.claude.com/docs/en/api/messages, 2026-11-28),
+and others who speak the API take these characters alone (aattaran/deepclaude#17, 2026-11-28)."""
 
 
 class Thinking(Struct, frozen=True):
@@ -205,6 +215,9 @@ def render_request(
     tier = SERVICE_TIERS.get(request.service_tier or "")
     if tier is not None:
         body["service_tier"] = tier
+    user = request.safety_identifier or request.user
+    if user is not None:
+        body["metadata"] = {"user_id": user}
     if request.stream:
         body["stream"] = True
     return body
@@ -418,9 +431,9 @@ def _effort(request: ChatCompletionRequest) -> str | None:
 def _render_thinking(
     request: ChatCompletionRequest, thinking: Thinking, budget: int
 ) -> dict[str, Any]:
-    if request.reasoning_effort is None:
+    if not thinks(request):
         return {}
-    if _effort(request) is None:
+    if request.reasoning_effort is not None and _effort(request) is None:
         return {} if thinking.off == "omitted" else {"type": thinking.off}
     block: dict[str, Any] = {"type": "adaptive"}
     if thinking.mode == "budget":
@@ -432,14 +445,22 @@ def _render_thinking(
     return block
 
 
+def thinks(request: ChatCompletionRequest) -> bool:
+    """Whether anything is said of how hard to think, if only that the model decides it."""
+    return request.reasoning_effort is not None or request.adaptive_thinking
+
+
 def _thinking_budget(request: ChatCompletionRequest) -> int:
     """The tokens to think with, 0 for none: fewer than `max_tokens`, which they are part of."""
-    budget = THINKING_BUDGETS.get(request.reasoning_effort or "", 0)
+    usual = USUAL_EFFORT if request.adaptive_thinking else ""
+    budget = THINKING_BUDGETS.get(request.reasoning_effort or usual, 0)
     if not budget or _goes_on_without_thinking(request.messages):
         return 0
     limit = request.sampling.max_tokens
     if limit is None:
         return budget
+    if limit <= MIN_THINKING_BUDGET and request.reasoning_effort is None:
+        return 0
     if limit <= MIN_THINKING_BUDGET:
         raise invalid_parameter(
             "reasoning_effort", f"'reasoning_effort' needs room to think: {_no_room(limit)}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from llama_compat.dialects.anthropic_messages import Thinking, render_thinking
+from llama_compat.dialects.anthropic_messages import Thinking, render_thinking, thinks
 from llama_compat.errors import invalid_parameter
 from llama_compat.types import ChatCompletionRequest, ThinkingForm
 
@@ -67,11 +67,11 @@ def render_effort(
         APIError: 400, it is no such word, or there is no room to think.
     """
     wanted = request.reasoning_effort
-    if wanted is None:
-        return {}, None
-    if family == "claude":
+    if family == "claude" and thinks(request):
         block, effort = render_thinking(request, claudes_thinking(request))
         return ({"thinking": block} if block else {}), effort
+    if wanted is None:
+        return {}, None
     if family == "nova" and wanted == "none":
         return {"reasoningConfig": {"type": "disabled"}}, None
     if wanted not in _EFFORTS:

@@ -5,7 +5,7 @@ both stands in one module.
 
 What the two vocabularies don't share:
 
-- An image's `detail` has no place here and is left out.
+- An image's `detail` has no place here and is left out by name.
 - Gemini 3 and later seal their reasoning into a call's `thoughtSignature` and want it back with the
   call, for as long as the model's turn lasts. OpenAI's clients get it where Google's own OpenAI
   endpoint puts it, in the call's `extra_content`. Clients that don't send it back are as good as a
@@ -24,6 +24,7 @@ from llama_compat.dialects.gemini.models import (
 from llama_compat.dialects.gemini.replies import StreamParser, parse_reply, parse_token_count
 from llama_compat.dialects.gemini.requests import (
     RENDERED_PARAMETERS,
+    TIERS,
     always_thinks,
     render_count_request,
     render_request,
@@ -35,6 +36,7 @@ from llama_compat.dialects.gemini.seals import FAMILY, parse_seal, render_seal
 __all__ = [
     "FAMILY",
     "RENDERED_PARAMETERS",
+    "TIERS",
     "StreamParser",
     "always_thinks",
     "model_path",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.base import UNKNOWN, Asked, Dialect, Operation
 from llama_compat.dialects.gemini.embeddings import (
     batch_asked,
     embed_asked,
@@ -23,6 +23,7 @@ from llama_compat.dialects.gemini.input.call import parse_count, parse_generate
 from llama_compat.dialects.gemini.input.generation_config import (
     CONFIG,
     config_asked,
+    config_hints,
     effort_in,
     parse_candidate_count,
     parse_max_tokens,
@@ -103,6 +104,7 @@ def _prompt(fields: JSONFields, *names: str) -> Prompt:
 
 _ALWAYS_HONOURED = ("contents", "model", "systemInstruction")
 _HINTS = ("safetySettings", "labels", "serviceTier", "store")
+_HINT_NAMES = dict.fromkeys(_HINTS, UNKNOWN) | {"serviceTier": "service_tier"}
 _LOOKED_INTO = (CONFIG, "tools", "toolConfig")
 
 
@@ -110,6 +112,11 @@ def _parameters(body: Mapping[str, Any]) -> Mapping[str, str]:
     known = {spelling(body, name) for name in (*_ALWAYS_HONOURED, *_HINTS, *_LOOKED_INTO)}
     others = {name: name for name, value in body.items() if value and name not in known}
     return {**others, **tools_asked(body), **config_asked(body)}
+
+
+def _hints(body: Mapping[str, Any]) -> Mapping[str, str]:
+    names = {spelling(body, name): known for name, known in _HINT_NAMES.items()}
+    return {**names, **config_hints(body)}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -123,6 +130,7 @@ GENERATE = Operation(
     kind="chat",
     look=_look,
     parameters=_parameters,
+    hints=_hints,
     stop_members=frozenset(_CONFIGS),
     parse=parse_generate,
     effort=effort_in,

@@ -63,6 +63,17 @@ THINKING_LEVELS = {
 MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
 
 
+TIERS = frozenset({"flex", "priority"})
+"""OpenAI's words for the tiers besides the usual one, which are Google's as well
+(https://ai.google.dev/gemini-api/docs/priority-inference, 2026-11-28)."""
+
+
+def parse_tier(value: Any) -> str | None:
+    """OpenAI's word for the `serviceTier` of a request; it is a hint, so that None is all else."""
+    tier = value.lower().removeprefix("service_tier_") if isinstance(value, str) else None
+    return tier if tier in TIERS else None
+
+
 def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     """The body of `POST {model}:generateContent` and `:streamGenerateContent`.
 
@@ -86,6 +97,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
     config = _render_generation_config(request)
     if config:
         body["generationConfig"] = config
+    if request.service_tier in TIERS:
+        body["serviceTier"] = request.service_tier
     return body
 
 
@@ -96,6 +109,7 @@ def render_count_request(request: ChatCompletionRequest) -> dict[str, Any]:
         APIError: as `render_request`.
     """
     whole = {"model": model_path(request.model), **render_request(request)}
+    whole.pop("serviceTier", None)
     return {"generateContentRequest": whole}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.choices import StreamedChoice
+from llama_compat.dialects.gemini.requests import parse_tier
 from llama_compat.dialects.gemini_interactions.generation import (
     asked_by_config,
     asked_by_format,
@@ -81,6 +82,7 @@ def parse_request(
         response_format=parse_format(body),
         reasoning_effort=parse_thinking(config),
         stream=bool(body.get("stream")),
+        service_tier=parse_tier(body.get("service_tier")),
         hosted=hosted,
     )
     shown = ShownInteraction(hides_thoughts(config), body.get("previous_interaction_id"))
@@ -111,6 +113,9 @@ def _refuse_unkept(body: Mapping[str, Any], *, is_kept: bool) -> None:
 
 # What a request asks of the provider --------------------------------------------------------------
 
+HINTS = {"labels": UNKNOWN, "safety_settings": UNKNOWN, "service_tier": "service_tier"}
+"""OpenAI's names of the hints that are missed where they are gone."""
+
 _NOTHING_ASKED = frozenset(
     {
         "model",
@@ -121,10 +126,7 @@ _NOTHING_ASKED = frozenset(
         "store",
         "previous_interaction_id",
         "background",
-        # Mere hints.
-        "labels",
-        "safety_settings",
-        "service_tier",
+        *HINTS,
     }
 )
 

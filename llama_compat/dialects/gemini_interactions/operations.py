@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Raw
 
 from llama_compat.dialects.base import Asked, Dialect, Operation
-from llama_compat.dialects.gemini_interactions.call import parameters, parse_request
+from llama_compat.dialects.gemini_interactions.call import HINTS, parameters, parse_request
 from llama_compat.dialects.gemini_interactions.errors import (
     DIALECT,
     render_error,
@@ -70,6 +70,7 @@ INTERACTIONS = Operation(
     shows_images=True,
     look=_look,
     parameters=parameters,
+    hints=lambda body: HINTS,
     stop_members=frozenset({CONFIG}),
     parse=parse_request,
     withheld=withheld,

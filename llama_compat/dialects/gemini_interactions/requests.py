@@ -11,7 +11,7 @@ from typing import Any
 
 from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
-from llama_compat.dialects.gemini.requests import ALWAYS_THINKS
+from llama_compat.dialects.gemini.requests import ALWAYS_THINKS, TIERS
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
@@ -75,6 +75,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
         if wanted.told_schema is not None:
             shape["schema"] = wanted.told_schema
         body["response_format"] = shape
+    if request.service_tier in TIERS:
+        body["service_tier"] = request.service_tier
     return body
 
 

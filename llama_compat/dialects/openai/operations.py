@@ -18,6 +18,7 @@ from llama_compat.dialects.openai.parameters import (
     CHAT_CHECKS,
     COMPLETION_CHECKS,
     EMBEDDING_CHECKS,
+    TOLD_HINTS,
     Check,
     check_parameters,
     parameters_set,
@@ -134,6 +135,7 @@ CHAT = Operation(
         "messages", "[", "an array of messages", CHAT_CHECKS, ("tools", "functions", "messages")
     ),
     parameters=_parameters,
+    hints=lambda body: TOLD_HINTS,
     stop_members=frozenset({"stop"}),
     parse=chat.parse_request,
     turns=TURNS,
@@ -147,6 +149,7 @@ COMPLETIONS = Operation(
     kind="completion",
     look=_Look("prompt", '["', "a string or an array", COMPLETION_CHECKS, ("prompt", "suffix")),
     parameters=_parameters,
+    hints=lambda body: TOLD_HINTS,
     stop_members=frozenset({"stop"}),
     parse=completions.parse_request,
     withheld=withheld({"text": ""}),
@@ -158,5 +161,6 @@ EMBEDDINGS = Operation(
     kind="embedding",
     look=_Look("input", '["', "a string or an array", EMBEDDING_CHECKS, ("input",), choices=0),
     parameters=_embedding_parameters,
+    hints=lambda body: TOLD_HINTS,
     parse=embeddings.parse_request,
 )

@@ -17,6 +17,7 @@ from llama_compat.dialects.sampling import SAMPLING_DEFAULTS, sampling_members
 from llama_compat.dialects.stop_lists import checked_stops, parse_stop_list
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.types import (
+    ChatCompletionRequest,
     GreedySamplingStrategy,
     Guide,
     SamplingParams,
@@ -270,6 +271,20 @@ HINTS = frozenset(
     }
 )
 """Fields that say something about a request and change nothing about the reply that is due."""
+
+TOLD_HINTS = {name: name for name in sorted(HINTS) if not name.startswith("prompt_cache_")}
+"""Those that are missed where they are gone: a vendor's cache works without being told of it."""
+
+
+def render_hints(request: ChatCompletionRequest) -> dict[str, str]:
+    """The members of a request that are hints, in chats and in responses."""
+    hints = {
+        "service_tier": request.service_tier,
+        "user": request.user,
+        "safety_identifier": request.safety_identifier,
+    }
+    return {name: value for name, value in hints.items() if value is not None}
+
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),

@@ -91,6 +91,7 @@ RESPONSES = Operation(
     kind="chat",
     look=_look,
     parameters=requests.parameters,
+    hints=lambda body: requests.HINTS,
     parse=requests.parse_request,
     withheld=withheld,
     replies=REPLIES,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llama_compat.dialects.openai.chat.requests import with_json_said
+from llama_compat.dialects.openai.parameters import render_hints
 from llama_compat.dialects.openai_responses.input.requests import LOGPROBS, SOURCES
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
@@ -126,8 +127,7 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
         body["text"] = text
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
-    if request.service_tier is not None:
-        body["service_tier"] = request.service_tier
+    body.update(render_hints(request))
     if request.logprobs is not None:
         include.append(LOGPROBS)
         body["top_logprobs"] = request.logprobs

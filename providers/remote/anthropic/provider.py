@@ -21,7 +21,8 @@ from llama_compat.fitting.forced_reply import (
     thought_before_forced_call,
     with_json_call,
 )
-from llama_compat.fitting.placeless import SPEAKERS
+from llama_compat.fitting.hints import USERS, HintPlaces
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -103,7 +104,13 @@ class AnthropicMessagesProvider(
     relays = _PATHS.keys()
 
     parameters = anthropic_messages.RENDERED_PARAMETERS
-    placeless = frozenset({SPEAKERS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
+    hint_places = HintPlaces(
+        frozenset(USERS),
+        one_user=True,
+        user=anthropic_messages.USER_ID,
+        tiers=frozenset(anthropic_messages.SERVICE_TIERS),
+    )
     tool_names = ANTHROPIC_NAMES
 
     def __init__(

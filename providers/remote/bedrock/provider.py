@@ -17,7 +17,7 @@ from llama_compat.dialects.bedrock_converse.replies import REQUIRED
 from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.events import with_told
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
-from llama_compat.fitting.placeless import SPEAKERS
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -90,7 +90,9 @@ class BedrockConverseProvider(
     config: BedrockConverseConfig
 
     parameters = bedrock_converse.RENDERED_PARAMETERS
-    placeless = frozenset({SPEAKERS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
+    # Its `serviceTier` is no hint: a model or a region without that tier answers 400
+    # ValidationException (strands-agents/sdk-python#1799, 2026-11-28).
     tool_names = OPENAI_NAMES  # Its own are the same.
 
     def __init__(

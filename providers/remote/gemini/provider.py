@@ -14,7 +14,8 @@ from pydantic import AfterValidator, Field
 from llama_compat.dialects import gemini, gemini_interactions
 from llama_compat.dialects.stop_lists import GEMINIS_STOPS, StopBound
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.fitting.placeless import SPEAKERS, STRICT_TOOLS
+from llama_compat.fitting.hints import HintPlaces
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS
 from llama_compat.hosted.vocabulary import NAMES, WEB_SEARCH, HostedKind, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -92,7 +93,8 @@ class GeminiProvider(
     config: GeminiConfig
 
     parameters = gemini.RENDERED_PARAMETERS
-    placeless = frozenset({SPEAKERS, STRICT_TOOLS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS})
+    hint_places = HintPlaces(tiers=gemini.TIERS)
     tool_names = GEMINI_NAMES
     vendors_tools: Set[str] = frozenset(NAMES.values())
     embedding_parameters = frozenset({"dimensions"})

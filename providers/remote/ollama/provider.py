@@ -10,7 +10,7 @@ from msgspec import structs
 
 from llama_compat.dialects import ollama
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.fitting.placeless import SPEAKERS, STRICT_TOOLS
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -49,7 +49,7 @@ class OllamaProvider(
     config: OllamaConfig
 
     parameters = ollama.RENDERED_PARAMETERS
-    placeless = frozenset({SPEAKERS, STRICT_TOOLS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS})
     embedding_parameters = frozenset({"dimensions"})
     relays = ollama_relay.PATHS.keys()
 

@@ -22,6 +22,7 @@ from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.events import with_told
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.fitting.hints import places_but_for
 from llama_compat.fitting.placeless import SPEAKERS
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
@@ -68,6 +69,7 @@ from providers.remote.upstream.images import ImageFetchingProvider
 from providers.remote.upstream.vendor_errors import missing_api_key
 
 _NONE: frozenset[str] = frozenset()
+_NO_SPEAKERS = frozenset({SPEAKERS})
 _FALSE = Raw(b"false")
 
 _SEEN_TO_HERE = frozenset({"parallel_tool_calls"})
@@ -126,9 +128,10 @@ class RemoteOpenAIProvider(
         self._messages = MessageForm(vendor, taken, self.images)
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
         self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
-        if self._responds or not vendor.takes_speakers:
-            self.placeless = frozenset({SPEAKERS})
+        if not vendor.takes_speakers:
+            self.placeless = _NO_SPEAKERS
         refused = vendor.refused | self.config.unsupported_parameters
+        self.hint_places = places_but_for(refused)
         self.parameters = self._rendered_parameters() - (refused - _SEEN_TO_HERE)
         self.embedding_parameters = self.embedding_parameters - vendor.refused
         self._refusing = replace(vendor, refused=refused)
@@ -331,9 +334,7 @@ class RemoteOpenAIProvider(
     ) -> AsyncGenerator[StreamEvent, None]:
         """Say the next message of a conversation; with a search that only responses have, or the
         address of a document, as one, and where there are no chats."""
-        is_response = request.vendor_search is not None and not in_chats(request.model)
-        if "responses" in self._wires and (self._responds or have_addresses(request.messages)):
-            is_response = is_response or responses.has_words_for(request)
+        is_response = self._is_response(request)
         if self._responds and not is_response:
             raise unsupported_capability(self.id, "chats with audio or a model's own pictures")
         body = (responses if is_response else chat).render_request(request)
@@ -347,6 +348,16 @@ class RemoteOpenAIProvider(
         async with aclosing(said) as events:
             async for event in events:
                 yield event
+
+    def _is_response(self, request: ChatCompletionRequest) -> bool:
+        if request.vendor_search is not None and not in_chats(request.model):
+            return True
+        asked = self._responds or have_addresses(request.messages)
+        return "responses" in self._wires and asked and responses.has_words_for(request)
+
+    def placeless_in(self, request: ChatCompletionRequest) -> Set[str]:
+        """Responses have no names of who says a message."""
+        return self.placeless | (_NO_SPEAKERS if self._is_response(request) else _NONE)
 
     async def completion(self, request: CompletionRequest) -> AsyncGenerator[StreamEvent, None]:
         """Continue a prompt; a vendor that has chats alone answers it."""

@@ -14,12 +14,14 @@ from llama_compat.dialects.anthropic_messages.input.conversations import (
 )
 from llama_compat.dialects.anthropic_messages.input.hosted import parse_hosted
 from llama_compat.dialects.anthropic_messages.input.parameters import (
+    parse_adaptive,
     parse_effort,
     parse_format,
     parse_service_tier,
     parse_settings,
     parse_tool_choice,
     parse_tools,
+    parse_user,
 )
 from llama_compat.dialects.anthropic_messages.rendering import StreamRenderer, render_reply
 from llama_compat.dialects.base import Labels
@@ -87,6 +89,8 @@ def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
         response_format=parse_format(body),
         reasoning_effort=parse_effort(body),
         stream=bool(body.get("stream")),
+        adaptive_thinking=parse_adaptive(body),
         service_tier=parse_service_tier(body.get("service_tier")),
+        user=parse_user(body.get("metadata")),
         hosted=hosted,
     )

@@ -9,8 +9,9 @@ from llama_compat.dialects.anthropic_messages.requests import (
     EFFORTS,
     MIN_THINKING_BUDGET,
     THINKING_BUDGETS,
+    USUAL_EFFORT,
 )
-from llama_compat.dialects.base import CITED_DOCUMENTS, HOSTED_SETTING, HOSTED_TOOLS
+from llama_compat.dialects.base import CITED_DOCUMENTS, HOSTED_SETTING, HOSTED_TOOLS, UNKNOWN
 from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
@@ -67,11 +68,15 @@ _NAMES = {
 
 _IN_PARTS = frozenset({"output_config", "thinking", "tool_choice", "tools"})
 
-USUAL_EFFORT = "high"
-"""What Anthropic's models do anyway (https://platform.claude.com/docs/en/build-with-claude/effort),
-and Claude Code asks for with every request. Other vendors' models do not."""
-
 _OUTPUT_NAMES = {"effort": "reasoning_effort", "format": "response_format"}
+
+
+TOLD_HINTS = {
+    **dict.fromkeys(sorted(_HINTS - {"cache_control", "metadata"}), UNKNOWN),
+    "metadata.user_id": "user",
+    "service_tier": "service_tier",
+}
+"""OpenAI's names of the hints that are missed where they are gone."""
 
 
 def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
@@ -243,6 +248,18 @@ def parse_tool_choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
 
 _UNASKED = frozenset({"adaptive", "between_tools", "disabled"})
 """Kinds of thinking that leave it to the model, or want none."""
+
+
+def parse_adaptive(body: Mapping[str, Any]) -> bool:
+    """Whether the model is to think as hard as it sees fit, and nothing says how hard."""
+    thinking = body.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") == "adaptive"
+
+
+def parse_user(value: Any) -> str | None:
+    """Who asks, by the `metadata` of a request; it is a hint, so that None is anything else."""
+    user = value.get("user_id") if isinstance(value, dict) else None
+    return user if isinstance(user, str) and user else None
 
 
 def parse_effort(body: Mapping[str, Any]) -> str | None:

@@ -23,6 +23,7 @@ from llama_compat.dialects.gemini.input.generation_config import (
 )
 from llama_compat.dialects.gemini.input.tools import parse_hosted, parse_tools
 from llama_compat.dialects.gemini.members import member, object_in
+from llama_compat.dialects.gemini.requests import parse_tier
 from llama_compat.dialects.gemini.responses import ResponseRenderer, render_response
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 
@@ -86,6 +87,7 @@ def parse_generate(
         reasoning_effort=parse_thinking(config),
         logprobs=parse_logprobs_config(config),
         stream=stream,
+        service_tier=parse_tier(member(body, "serviceTier")),
         hosted=parse_hosted(body, {each.tool_name for each in tools}),
     )
     return GenerateCall(

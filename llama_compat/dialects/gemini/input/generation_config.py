@@ -97,6 +97,15 @@ def config_asked(body: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def config_hints(body: Mapping[str, Any]) -> dict[str, str]:
+    """The paths of what a `generationConfig` may have of hints, and OpenAI's names for them."""
+    config: Any = member(body, CONFIG)
+    if not isinstance(config, dict):
+        return {}
+    at = spelling(body, CONFIG)
+    return {f"{at}.{spelling(config, name)}": UNKNOWN for name in _HINTS}
+
+
 def _openai_name(name: str, value: Any) -> str:
     # Nobody here has a word for other media types, so they are refused or dropped by name.
     if name == "responseMimeType" and value != _JSON:

@@ -82,6 +82,8 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         stream=bool(body.get("stream")),
         return_token_ids=bool(body.get("return_token_ids")),
         service_tier=parse_service_tier(body),
+        user=optional_text_in(body, "user") or None,
+        safety_identifier=optional_text_in(body, "safety_identifier") or None,
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
         hosted=parse_hosted(body, {each.tool_name for each in asked.definitions}),

@@ -17,7 +17,11 @@ from llama_compat.dialects.members import (
 )
 from llama_compat.dialects.openai.chat.content import parse_content, render_content
 from llama_compat.dialects.openai.chat.hosted import render_search
-from llama_compat.dialects.openai.parameters import SAMPLING_PARAMETERS, render_sampling
+from llama_compat.dialects.openai.parameters import (
+    SAMPLING_PARAMETERS,
+    render_hints,
+    render_sampling,
+)
 from llama_compat.dialects.sampling import rendered_parameters
 from llama_compat.errors import invalid_parameter, missing_parameter
 from llama_compat.media.audio import without_audio
@@ -293,8 +297,7 @@ def render_request(
         body["reasoning_effort"] = request.reasoning_effort
     if request.verbosity is not None:
         body["verbosity"] = request.verbosity
-    if request.service_tier is not None:
-        body["service_tier"] = request.service_tier
+    body.update(render_hints(request))
     if request.logprobs is not None:
         body["logprobs"] = True
         if request.logprobs:

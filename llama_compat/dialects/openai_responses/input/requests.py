@@ -109,6 +109,8 @@ def parse_request(
         logprobs=(body.get("top_logprobs") or 0) if wants_logprobs else None,
         stream=bool(body.get("stream")),
         service_tier=parse_service_tier(body),
+        user=optional_text_in(body, "user") or None,
+        safety_identifier=optional_text_in(body, "safety_identifier") or None,
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
         hosted=allowed_hosted(body.get("tool_choice"), hosted),
@@ -234,6 +236,13 @@ def _parse_format(value: Any) -> ResponseFormat | None:
 # What a request asks of the provider
 # --------------------------------------------------------------------------------------------------
 
+HINTS = {
+    **{name: name for name in ("user", "safety_identifier", "service_tier")},
+    "client_metadata": UNKNOWN,
+}
+"""OpenAI's names of the hints that are missed where they are gone; `metadata` is kept with the
+response, and shown there."""
+
 _NOTHING_ASKED = frozenset(
     {
         "model",
@@ -247,17 +256,14 @@ _NOTHING_ASKED = frozenset(
         "prompt",
         "background",
         "max_tool_calls",
-        # Mere hints.
+        *HINTS,
         "metadata",
-        "user",
-        "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "service_tier",
-        "client_metadata",
     }
 )
 """`max_tool_calls` bounds the calls of tools that the server runs."""
+
 
 _OPENAI_NAMES: Mapping[str, str] = {
     "max_output_tokens": "max_tokens",

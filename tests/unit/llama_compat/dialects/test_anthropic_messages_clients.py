@@ -107,6 +107,8 @@ def test_a_request_in_all_its_parts() -> None:
         parallel_tool_calls=False,
         response_format=ResponseFormat("json_schema", "response", {"type": "object"}),
         reasoning_effort="low",
+        adaptive_thinking=True,
+        user="me",
         stream=True,
     )
 
@@ -431,6 +433,15 @@ def test_tool_choices(choice: Any, expected: tuple[ToolChoice | None, bool | Non
 def test_how_hard_to_think(thinking: Any, effort: str | None, expected: str | None) -> None:
     request = parsed(thinking=thinking, output_config={"effort": effort})
     assert request.reasoning_effort == expected
+    assert request.adaptive_thinking is ((thinking or {}).get("type") == "adaptive")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "user"),
+    [({"user_id": "u"}, "u"), ({"user_id": ""}, None), ({"user_id": 1}, None), ("u", None)],
+)
+def test_who_asks_is_a_hint(metadata: Any, user: str | None) -> None:
+    assert parsed(metadata=metadata).user == user
 
 
 def test_the_older_place_of_the_format() -> None:

@@ -281,6 +281,31 @@ def test_top_k_in_the_words_of_each_maker() -> None:
     [
         (CLAUDE, {"reasoning_effort": "xhigh"}, {"thinking": {"type": "adaptive"}}, "xhigh"),
         (CLAUDE, {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}, None),
+        (CLAUDE, {"adaptive_thinking": True}, {"thinking": {"type": "adaptive"}}, None),
+        (
+            CLAUDE,
+            {"adaptive_thinking": True, "reasoning_effort": "low"},
+            {"thinking": {"type": "adaptive"}},
+            "low",
+        ),
+        (
+            CLAUDE,
+            {"adaptive_thinking": True, "thinking": ThinkingForm("budget")},
+            {"thinking": {"type": "enabled", "budget_tokens": 24576}},
+            None,
+        ),
+        (
+            CLAUDE,
+            {
+                "adaptive_thinking": True,
+                "thinking": ThinkingForm("budget"),
+                "sampling": SamplingParams(max_tokens=1024),
+            },
+            {},
+            None,
+        ),
+        (NOVA, {"adaptive_thinking": True}, {}, None),
+        (GPT, {"adaptive_thinking": True}, {}, None),
         (
             CLAUDE,
             {"reasoning_effort": "medium", "thinking": ThinkingForm("budget")},

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from llama_compat.catalog.facts import Facts
-from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS
+from llama_compat.dialects.anthropic_messages.operations import COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.gemini.requests import always_thinks
 from llama_compat.dialects.openai.operations import CHAT, COMPLETIONS, EMBEDDINGS
@@ -17,7 +17,9 @@ from llama_compat.dialects.rerank.operations import RERANK
 from llama_compat.errors import APIError
 from llama_compat.exchange import Target
 from llama_compat.fitting.fit import fit_of
+from llama_compat.fitting.hints import NO_HINTS, HintPlaces
 from llama_compat.fitting.honoured import VocabularyProvider, check, honoured
+from llama_compat.fitting.placeless import IMAGE_DETAIL
 from llama_compat.types import ChatCompletionRequest
 from tests.unit.calls import call_of
 
@@ -32,10 +34,12 @@ def provider(unsupported: str | None = None, **members: Any) -> VocabularyProvid
     def takes_all(request: Any) -> Mapping[str, str]:
         return {}
 
+    placeless = members.pop("placeless", frozenset())
     own: dict[str, Any] = {
         "id": "p",
         "config": SimpleNamespace(unsupported=unsupported),
-        "placeless": frozenset(),
+        "placeless_in": lambda request: placeless,
+        "hint_places": NO_HINTS,
         "parameters": ALL,
         "embedding_parameters": frozenset({"dimensions"}),
         "rerank_parameters": frozenset({"truncation"}),
@@ -78,6 +82,55 @@ def test_what_has_no_place_is_refused_where_the_template_says_so(unsupported: st
     _, fitted = honoured(one, call, Target("m"))
     assert fitted.dropped == ["messages.name"]
     assert fitted.changes["messages"][0].name is None
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
+DETAILED = {"model": "m", "messages": [{"role": "user", "content": [IMAGE]}]}
+
+
+@pytest.mark.parametrize("unsupported", [None, "adapt", "drop", "refuse"])
+@pytest.mark.parametrize(
+    ("body", "operation", "members", "gone"),
+    [
+        ({**CHAT_BODY, "user": "u"}, CHAT, {}, "user"),
+        ({**CHAT_BODY, "user": "u"}, CHAT, {"hint_places": HintPlaces(frozenset({"user"}))}, None),
+        ({**CHAT_BODY, "service_tier": "auto", "metadata": {}}, CHAT, {}, None),
+        ({**CHAT_BODY, "prediction": {"type": "content", "content": "x"}}, CHAT, {}, "prediction"),
+        ({"model": "m", "prompt": "Once", "user": "u"}, COMPLETIONS, {}, "user"),
+        ({"model": "m", "input": "Once", "user": "u"}, EMBEDDINGS, {}, "user"),
+        (DETAILED, CHAT, {"placeless": frozenset({IMAGE_DETAIL})}, IMAGE_DETAIL),
+        (DETAILED, CHAT, {}, None),
+    ],
+)
+def test_a_hint_has_a_request_refused_only_where_the_template_says_so(
+    body: Any, operation: Operation, members: Any, gone: str | None, unsupported: str | None
+) -> None:
+    one, call = provider(unsupported, **members), call_of(body, operation)
+    if gone is not None and unsupported == "refuse":
+        with pytest.raises(APIError) as refused:
+            honoured(one, call, Target("m"))
+        assert (refused.value.status, refused.value.param) == (400, gone)
+        return
+    _, fitted = honoured(one, call, Target("m"))
+    assert fitted.dropped == ([] if gone is None else [gone])
+
+
+@pytest.mark.parametrize("unsupported", [None, "adapt", "drop", "refuse"])
+@pytest.mark.parametrize(("reasoning", "free"), [(False, False), (True, True), (None, True)])
+def test_thinking_that_is_left_to_a_model_asks_nothing_of_one_that_can_t(
+    reasoning: bool | None, free: bool, unsupported: str | None
+) -> None:
+    fit = fit_of(Facts(reasoning=reasoning, output=100))
+    body = {**CHAT_BODY, "max_tokens": 9, "thinking": {"type": "adaptive"}}
+    translation, fitted = honoured(
+        provider(unsupported, parameters=ALL | {"max_tokens"}),
+        call_of(body, MESSAGES),
+        Target("m", fit=fit),
+    )
+    (request,) = cast(Any, translation).requests
+    assert (fitted.dropped, request.reasoning_effort) == ([], None)
+    assert request.adaptive_thinking
+    assert fitted.changes.get("adaptive_thinking", True) is free
 
 
 @pytest.mark.parametrize(

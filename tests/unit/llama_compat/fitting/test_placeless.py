@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from llama_compat.fitting.placeless import SPEAKERS, STRICT_TOOLS, without_placeless
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS, without_placeless
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
+    ImageContent,
     Message,
     SystemMessage,
     ToolDefinition,
@@ -23,6 +26,27 @@ NAMED: tuple[Message, ...] = (
     ToolResponseMessage("c1", "22"),
 )
 STRICT, OPEN = ToolDefinition("f", strict=True), ToolDefinition("f", strict=False)
+
+
+def image(detail: str | None) -> UserMessage:
+    return UserMessage((ImageContent("data:image/png;base64,AA==", detail),))
+
+
+@pytest.mark.parametrize(
+    ("detail", "placeless", "names"),
+    [
+        ("high", {IMAGE_DETAIL}, [IMAGE_DETAIL]),
+        ("low", {IMAGE_DETAIL, SPEAKERS}, [IMAGE_DETAIL]),
+        ("auto", {IMAGE_DETAIL}, []),
+        (None, {IMAGE_DETAIL}, []),
+        ("high", {SPEAKERS}, []),
+    ],
+)
+def test_how_much_of_an_image_is_looked_at_is_named(
+    detail: Any, placeless: set[str], names: list[str]
+) -> None:
+    asked = ChatCompletionRequest("m", (image(None), image(detail)))
+    assert list(without_placeless(asked, placeless)) == names
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from llama_compat.dialects.openai.repair import CHAT as CHAT_REPLY
 from llama_compat.dialects.openai.repair import StreamMender
 from llama_compat.errors import APIError, StaleConnection
 from llama_compat.exchange import Call, Reply, Target
+from llama_compat.hosted.vocabulary import WebSearchTool
 from llama_compat.types import AudioContent, StreamStart, UserMessage
 from llama_compat.wire import sse
 from providers import registry
@@ -444,6 +445,34 @@ async def test_mistral_gets_no_names_of_speakers_and_that_is_said() -> None:
         async with provider_for(vendor, "remote::openai", api_key="x") as provider:
             await provider.relay(asking(messages=messages), THEIRS)
         assert json.loads(vendor.asked[-1][1])["messages"] == messages
+
+
+BY_ADDRESS = {"type": "file", "file": {"file_data": "https://example.com/a.pdf"}}
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "settings", "content", "search", "gone"),
+    [
+        ("remote::openai", {}, "Hi", False, False),
+        ("remote::openai", {}, "Hi", True, True),
+        ("remote::openai", {}, [BY_ADDRESS], False, True),
+        ("remote::openai", {"wires": ["chat"]}, [BY_ADDRESS], False, False),
+        ("remote::openai", {"wires": ["responses"]}, "Hi", False, True),
+        ("remote::mistral", {}, "Hi", False, True),
+    ],
+)
+async def test_what_is_asked_for_as_a_response_has_no_names_of_speakers(
+    provider_type: str, settings: dict[str, Any], content: Any, search: bool, gone: bool
+) -> None:
+    messages = [{"role": "user", "content": content, "name": "ann"}]
+    request = chat.parse_request({"messages": messages}, "theirs").request
+    if search:
+        request = structs.replace(request, vendor_search=WebSearchTool("web_search"))
+    async with (
+        vendor_that(says_reply) as vendor,
+        provider_for(vendor, provider_type, api_key="x", **settings) as provider,
+    ):
+        assert ("messages.name" in provider.placeless_in(request)) is gone
 
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
