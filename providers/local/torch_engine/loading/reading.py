@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -237,8 +238,10 @@ def _reading_of(folder: Path) -> FolderReading | None:
     transformers takes it apart in one step, which keeps all of this process waiting.
     """
     kept = kept_reading(folder)
-    if kept is not None or not computed_lately() or not _has_large_tokenizer(folder):
+    if kept is not None or not computed_lately():
         return kept
+    if not _has_large_tokenizer(folder) or not _can_keep(folder):
+        return None
     failure = run_python(f"{__name__}:{read_and_keep.__name__}", {"folder": str(folder)}, _nothing)
     if failure is not None:
         log.info("%s is read in this process, as in another one %s", folder, failure)
@@ -251,6 +254,16 @@ def _has_large_tokenizer(folder: Path) -> bool:
         return (folder / "tokenizer.json").stat().st_size > _LARGE
     except OSError:
         return False
+
+
+def _can_keep(folder: Path) -> bool:
+    """Whether what is read of the folder could be kept, or each load would read it twice."""
+    place = _file_in(folder).parent
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError:
+        return False
+    return os.access(place, os.W_OK)
 
 
 def _nothing() -> None:

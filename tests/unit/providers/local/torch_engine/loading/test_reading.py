@@ -224,6 +224,17 @@ def test_where_none_waits_for_long_this_process_reads_it(
     assert not (tmp_path / FILE).exists()
 
 
+def test_no_other_process_reads_what_can_not_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    (tmp_path / ".llama-compat").write_text("a file, where a folder would be")
+    monkeypatch.setattr(reading, "_LARGE", 0)
+    monkeypatch.setattr(reading, "run_python", None)  # so that to start one is an error
+    with step(), read_aside(tmp_path, TorchConfig(device="cpu")) as aside:
+        assert aside.reading.result() is None
+
+
 @pytest.mark.engine
 def test_what_another_process_can_not_read_is_told_by_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
