@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -81,9 +80,7 @@ class KeptTokenizer(msgspec.Struct, frozen=True):
         with piece():
             tokenizer.model = getattr(models, self.kind)(**given)
         with piece():
-            for special, tokens in groupby(self.added, key=lambda each: bool(each["special"])):
-                add = tokenizer.add_special_tokens if special else tokenizer.add_tokens
-                add([AddedToken(**each) for each in tokens])
+            tokenizer.add_tokens([AddedToken(**each) for each in self.added])
         return tokenizer
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from providers.local.torch_engine.config import TorchConfig
+from providers.local.torch_engine.formats.header import header_of
 from providers.local.torch_engine.starting import kept_weights
 from providers.local.torch_engine.starting.kept_weights import (
     KeptWeights,
@@ -133,7 +135,15 @@ def test_it_is_read_in_pieces_that_give_way(
     assert pieces == -(-20_000 // 512) + 1
 
 
-def test_what_is_written_is_a_safetensors_file(tmp_path: Path) -> None:
+def test_what_is_written_is_a_safetensors_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_the_disk: list[int] = []
+
+    def fsync(number: int) -> None:
+        on_the_disk.append(os.fstat(number).st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
     file = tmp_path / "any.safetensors"
     names = {torch.int32: "I32", torch.float32: "F32"}
     tensors = {
@@ -145,6 +155,8 @@ def test_what_is_written_is_a_safetensors_file(tmp_path: Path) -> None:
         for name, each in TENSORS.items()
     }
     write_weights(file, tensors, {"said": "Größe"})
+    assert on_the_disk == [file.stat().st_size]
+    assert header_of(file)[0] % 8 == 0  # as a reader that maps it into memory wants
     with safe_open(file, "pt") as opened:
         assert opened.metadata() == {"said": "Größe"}
         assert set(opened.keys()) == set(TENSORS)
