@@ -17,6 +17,9 @@ PREFIX = b"{llama_compat}:cache:1:"
 """What all keys begin with: the braces keep them on one node of a cluster, the number is that of
 the format."""
 
+_PROBE = b"probe:"
+"""No reply's key."""
+
 _FOLDER = Path(__file__).parent
 
 _T = TypeVar("_T")
@@ -74,10 +77,10 @@ class RedisPlace:
             await self._client.aclose()
 
     async def probe(self) -> None:
-        """Ask it for nothing."""
-        client = self._client
-        if client is not None:
-            await self._asked(client.ping())
+        """Look for something, and keep something: one that answers may refuse either."""
+        if self._client is not None:
+            await self.find([_PROBE])
+            await self.keep([_PROBE], b"", 0)  # older than all replies, the first to make room
 
     async def find(self, keys: Sequence[bytes]) -> bytes | None:
         """What is kept by the first of `keys` by which there is something."""

@@ -162,6 +162,37 @@ async def test_a_redis_that_is_frozen_is_an_empty_one(
     assert "is back" in said[1]
 
 
+@needs_redis
+async def test_a_redis_that_refuses_is_away_until_it_does_not(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not back at each look, and away at each reply."""
+    monkeypatch.setattr(shared, "PROBE_SECONDS", 0.01)
+    caplog.set_level(logging.WARNING)
+    from redis.asyncio import Redis
+
+    replies = SharedReplies(RedisPlace(redis.url, "refused", 1 << 20, 60, 5), 1 << 20, 5)
+    operator = Redis(unix_socket_path=redis.path)
+    await replies.start()
+    try:
+        await operator.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+        await replies.keep(entry(b"refused"))
+        assert replies.is_away
+        assert replies._probing is not None
+        await asyncio.sleep(0.2)
+        assert not replies._probing.done()
+        await operator.execute_command("ACL", "SETUSER", "default", "+@all")
+        await replies._probing
+        await replies.keep(entry(b"refused"))
+        assert told(await replies.find((b"refused",))) == b"said"
+    finally:
+        await operator.execute_command("ACL", "SETUSER", "default", "+@all")
+        await operator.aclose()
+        await replies.stop()
+    said = [each.message for each in caplog.records if "cache in Redis" in each.message]
+    assert len(said) == 2
+
+
 async def test_one_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
     place = RedisPlace(f"unix://{tmp_path / 'nobody'}", "gone", 1 << 20, 60)
     replies = SharedReplies(place, 1 << 20)
