@@ -259,7 +259,8 @@ def test_what_is_idle_goes(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("wrong", [{"top_p": 7}, {"messages": "Hi"}, {"audio": {"voice": "x"}}])
 def test_what_is_refused_loads_no_model(server: ServerProcess, wrong: dict[str, Any]) -> None:
-    wire.request("POST", f"{server.url}/admin/models/other/unload", headers=ADMIN)
+    let_go = {"model": "other", "stream": False, "keep_alive": 0}
+    assert wire.request("POST", f"{server.url}/api/generate", let_go).status == 200
     wire.eventually(lambda: states(server)["other"] == "out")
     assert ask(server, "other", **wrong).status == 400
     assert states(server)["other"] == "out"

@@ -409,7 +409,7 @@ async def test_it_is_dropped_and_named_where_the_template_says_so():
     request = chat(top_p=0.5, logit_bias={"1": 5}, seed=3, user="me", store=False)
     reply = await provider.openai_chat_completion(request, OWN)
     assert whole(reply)["choices"][0]["message"]["content"] == "ab3"
-    assert reply.dropped == ("top_p", "logit_bias")
+    assert reply.dropped == ("top_p", "logit_bias", "user")
 
 
 async def test_a_value_that_is_not_honoured_is_refused_with_the_reason():
