@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 pytest.importorskip("torch", reason="needs the extra 'torch'")
 pytest.importorskip("transformers", reason="needs the extra 'torch'")
@@ -46,13 +47,16 @@ from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.provider import TorchProvider
 from tests.tiny_models import make_model
 
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+"""That of the provider, which takes a second to start in a process that has imported much."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=2048)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def provider(folder: Path) -> AsyncIterator[TorchProvider]:
     config = TorchConfig(device="cpu", tool_format="hermes")
     provider = TorchProvider("local", config, [ProviderModel(str(folder))])
@@ -121,6 +125,7 @@ def random_schema(chosen: random.Random, depth: int = 0) -> dict[str, Any]:
     return {"type": kind}
 
 
+@in_one_loop
 async def test_schemas_hold(provider: TorchProvider) -> None:
     schemas = [random_schema(random.Random(seed)) for seed in range(50)]
     replies = await asyncio.gather(
@@ -130,6 +135,7 @@ async def test_schemas_hold(provider: TorchProvider) -> None:
         jsonschema.validate(json.loads(text_of(reply)), schema)
 
 
+@in_one_loop
 async def test_json_objects(provider: TorchProvider) -> None:
     for seed in range(5):
         reply = await chat(provider, seed=seed, response_format=ResponseFormat("json_object"))
@@ -151,6 +157,7 @@ GUIDES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "pattern"), GUIDES, ids=str)
+@in_one_loop
 async def test_guides(provider: TorchProvider, body: dict[str, Any], pattern: str) -> None:
     checked = check_parameters(parse_fields(json.dumps(body).encode()), CHAT_CHECKS)
     guide = parse_sampling(checked).guide
@@ -163,6 +170,7 @@ async def test_guides(provider: TorchProvider, body: dict[str, Any], pattern: st
     assert re.fullmatch(pattern, collector.completion().content)
 
 
+@in_one_loop
 async def test_requests_with_and_without_grammars_share_steps(provider: TorchProvider) -> None:
     schema = json_schema({"enum": ["x"]})
     free, bound, alone = await asyncio.gather(
@@ -174,6 +182,7 @@ async def test_requests_with_and_without_grammars_share_steps(provider: TorchPro
     assert free.completion_message == alone.completion_message
 
 
+@in_one_loop
 async def test_forced_text_is_written_in_the_tokens_that_it_has(provider: TorchProvider) -> None:
     text = "The quick brown fox jumps over the lazy dog."
     [engine] = provider.engines.values()
@@ -204,6 +213,7 @@ TOOLS = (
 
 @pytest.mark.parametrize("tool_format", ["hermes", "llama3", "llama3_json", "mistral", "pythonic"])
 @pytest.mark.parametrize("name", [None, "get_weather", "now"])
+@in_one_loop
 async def test_demanded_calls_validate(folder: Path, tool_format: Any, name: str | None) -> None:
     config = TorchConfig(device="cpu", tool_format=tool_format)
     provider = TorchProvider("local", config, [ProviderModel(str(folder))])
@@ -227,6 +237,7 @@ async def test_demanded_calls_validate(folder: Path, tool_format: Any, name: str
     [{"type": "string"}, {"type": ["array", "null"]}, {"type": "integer", "minimum": 1}],
     ids=str,
 )
+@in_one_loop
 async def test_a_forced_tool_whose_parameters_are_no_object_is_refused(
     provider: TorchProvider, parameters: dict[str, Any]
 ) -> None:
@@ -259,12 +270,14 @@ BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("schema", "path"), BAD_SCHEMAS, ids=str)
+@in_one_loop
 async def test_bad_schemas(provider: TorchProvider, schema: dict[str, Any], path: str) -> None:
     error = await refused(provider, response_format=json_schema(schema))
     assert error.param == SCHEMA_PATH + path
     assert error.param in error.message
 
 
+@in_one_loop
 async def test_a_tools_bad_schema_names_the_tool(provider: TorchProvider) -> None:
     tool = ToolDefinition("f", None, {"properties": {"a": {"not": {}}}}, strict=True)
     error = await refused(provider, tools=(tool,), tool_choice=ToolChoice("required"))
@@ -280,6 +293,7 @@ async def test_a_tools_bad_schema_names_the_tool(provider: TorchProvider) -> Non
     ],
     ids=lambda guide: str(guide.value)[:20],
 )
+@in_one_loop
 async def test_bad_guides(provider: TorchProvider, guide: Guide) -> None:
     assert (await refused(provider, guide=guide)).param == guide.path
 
@@ -302,6 +316,7 @@ BIG = 2**53 + 1
     ],
     ids=str,
 )
+@in_one_loop
 async def test_numbers_that_can_not_be_kept_are_refused(
     provider: TorchProvider, schema: dict[str, Any], path: str
 ) -> None:
@@ -323,6 +338,7 @@ async def test_numbers_that_can_not_be_kept_are_refused(
     ],
     ids=str,
 )
+@in_one_loop
 async def test_bounds_hold_to_the_last_digit(
     provider: TorchProvider, schema: dict[str, Any], possible: list[int], impossible: list[int]
 ) -> None:
@@ -360,6 +376,7 @@ async def can_say(provider: TorchProvider, guide: Guide, text: str) -> bool:
     ],
     ids=str,
 )
+@in_one_loop
 async def test_digits_and_letters_of_patterns_are_ascii(
     provider: TorchProvider, kind: Any, value: Any, possible: list[str], impossible: list[str]
 ) -> None:
@@ -390,6 +407,7 @@ COMPLAINTS: list[tuple[Guide, str]] = [
 
 
 @pytest.mark.parametrize(("guide", "said"), COMPLAINTS, ids=lambda each: str(each)[:30])
+@in_one_loop
 async def test_what_is_wrong_is_said_in_a_sentence(
     provider: TorchProvider, guide: Guide, said: str
 ) -> None:
@@ -398,6 +416,7 @@ async def test_what_is_wrong_is_said_in_a_sentence(
     assert "\n" not in error.message
 
 
+@in_one_loop
 async def test_a_grammar_that_turns_out_too_complex_is_refused_in_a_sentence(
     provider: TorchProvider,
 ) -> None:
@@ -410,12 +429,14 @@ async def test_a_grammar_that_turns_out_too_complex_is_refused_in_a_sentence(
     assert "\n" not in message
 
 
+@in_one_loop
 async def test_what_nothing_fits_is_not_called_too_complex(provider: TorchProvider) -> None:
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
     error = await refused(provider, response_format=json_schema(schema))
     assert error.message.endswith("can't be enforced: nothing that could be written fits it.")
 
 
+@in_one_loop
 async def test_gbnf_is_refused_by_its_name(provider: TorchProvider) -> None:
     guide = Guide("grammar", 'root ::= "yes" | "no"', "guided_grammar")
     error = await refused(provider, guide=guide)
@@ -423,6 +444,7 @@ async def test_gbnf_is_refused_by_its_name(provider: TorchProvider) -> None:
     assert "llama.cpp's notation, GBNF: 'python -m llguidance.gbnf_to_lark FILE'" in error.message
 
 
+@in_one_loop
 async def test_what_excludes_each_other(provider: TorchProvider) -> None:
     both = Guide("regex", "a", "guided_regex")
     error = await refused(provider, guide=both, response_format=ResponseFormat("json_object"))
@@ -474,6 +496,7 @@ MUCH = "b?(a{1000}){1000}"
     ],
     ids=lambda each: getattr(each, "kind", each),
 )
+@in_one_loop
 async def test_what_demands_a_million_characters_is_refused(
     provider: TorchProvider, guide: Guide, path: str
 ) -> None:
@@ -482,6 +505,7 @@ async def test_what_demands_a_million_characters_is_refused(
     assert "with its repetitions written out it demands more than" in error.message
 
 
+@in_one_loop
 async def test_tools_that_demand_a_million_characters_are_left_to_the_model(
     provider: TorchProvider,
 ) -> None:
@@ -492,6 +516,7 @@ async def test_tools_that_demand_a_million_characters_are_left_to_the_model(
     assert "1000" not in made
 
 
+@in_one_loop
 async def test_what_can_only_go_on_in_one_way_is_followed_once(provider: TorchProvider) -> None:
     [engine] = provider.engines.values()
     grammars = Grammars(engine.model)
@@ -516,6 +541,7 @@ async def test_what_can_only_go_on_in_one_way_is_followed_once(provider: TorchPr
 
 
 @pytest.mark.parametrize("guide", HOSTILE, ids=range(len(HOSTILE)))
+@in_one_loop
 async def test_hostile_grammars_are_refused_or_bounded(
     provider: TorchProvider, guide: Guide
 ) -> None:
