@@ -8,7 +8,7 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -178,6 +178,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
     session.config.stash[COLLECTED_ENGINES] = [*filter(sys.modules.get, ENGINES)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, bool | None, bool | None]:
+    """What a module leaves behind stays, too: to go through all that has gathered takes each look
+    for garbage of a later one up to a second."""
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return done
 
 
 def starts_server(item: pytest.Item) -> bool:
