@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Raw
 
 _decoder = msgspec.json.Decoder(dict[str, Raw])
 _list_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
+_items_decoder = msgspec.json.Decoder(list[Raw])
 
 JSONFields = dict[str, Raw]
 _Parsed = TypeVar("_Parsed", JSONFields, list[JSONFields])
@@ -58,6 +59,22 @@ def parse_objects(raw: Raw) -> list[JSONFields]:
 
 
 _EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
+
+
+def with_items(listed: Raw, change: Callable[[list[Raw]], Sequence[Raw]]) -> Raw:
+    """A list of a client's with the items that `change` makes of its own, which may be the same.
+
+    Items that are the same keep their bytes. The very same list comes back if all are, and if it is
+    none or can't be read: the vendor says better what is wrong with it.
+    """
+    try:
+        items = _items_decoder.decode(listed)
+        changed = change(items)
+    except (ValueError, RecursionError):
+        return listed
+    if all(new is old for new, old in zip(changed, items, strict=True)):
+        return listed
+    return to_raw(changed)
 
 
 def is_empty(value: Raw | None) -> bool:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.tools.call_ids import CallIds, Fit
-from llama_compat.wire.json_fields import JSONFields, from_raw, parse_object, parse_objects, to_raw
-
-_items = msgspec.json.Decoder(list[Raw])
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    from_raw,
+    parse_object,
+    parse_objects,
+    to_raw,
+    with_items,
+)
 
 
 def have_long_ids(messages: Raw, limit: int) -> bool:
@@ -24,14 +28,12 @@ def with_fitting_ids(messages: Raw, fit: Fit) -> Raw:
     All else keeps its bytes, and so do messages that are none.
     """
     ids = CallIds(fit)
-    try:
-        items = _items.decode(messages)
-        fitted = [_fitted(item, ids) if b'"tool_call' in bytes(item) else item for item in items]
-    except (ValueError, RecursionError):
-        return messages  # The vendor says better what is wrong with them.
-    if all(new is old for new, old in zip(fitted, items, strict=True)):
-        return messages
-    return to_raw(fitted)
+    return with_items(
+        messages,
+        lambda items: [
+            _fitted(item, ids) if b'"tool_call' in bytes(item) else item for item in items
+        ],
+    )
 
 
 def _fitted(item: Raw, ids: CallIds) -> Raw:

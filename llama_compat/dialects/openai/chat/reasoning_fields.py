@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import JSONFields, parse_object, parse_objects, to_raw
+from llama_compat.wire.json_fields import (
+    JSONFields,
+    parse_object,
+    parse_objects,
+    to_raw,
+    with_items,
+)
 
 TEXTS = ("reasoning_content", "reasoning")
 """Members of a message that have it as text: DeepSeek's name, and OpenRouter's and Groq's."""
@@ -29,7 +34,6 @@ REASONING_FIELDS = frozenset({*TEXTS, DETAILS, EXTRA})
 _MARKS = (b'"reasoning', b'"' + EXTRA.encode())
 """Messages without either of these have none of the members."""
 
-_items = msgspec.json.Decoder(list[Raw])
 _EMPTY = (None, Raw(b"null"))
 _NOTHING = (*_EMPTY, Raw(b'""'))
 
@@ -59,16 +63,12 @@ def with_reasoning_in(
         stand_ins: by member, what a message that calls tools has in it where there is nothing; in
             the current turn alone, and with its first call, what is a seal of Google's.
     """
-    try:
-        items = _items.decode(messages)
+
+    def change(items: Sequence[Raw]) -> Sequence[Raw]:
         fitted = [_fitted(item, taken) if have_reasoning(item) else item for item in items]
-        if stand_ins:
-            fitted = _with_stand_ins(fitted, stand_ins)
-    except (ValueError, RecursionError):
-        return messages  # The vendor says better what is wrong with them.
-    if all(new is old for new, old in zip(fitted, items, strict=True)):
-        return messages
-    return to_raw(fitted)
+        return _with_stand_ins(fitted, stand_ins) if stand_ins else fitted
+
+    return with_items(messages, change)
 
 
 def _with_stand_ins(items: Sequence[Raw], stand_ins: Mapping[str, Raw]) -> list[Raw]:

@@ -17,6 +17,7 @@ from llama_compat.wire.json_fields import (
     parse_object,
     parse_objects,
     unicode_from_raw,
+    with_items,
 )
 
 NUMBERS = b'"float":1.50,"big":123456789012345678901234567890,"tiny":1E-7,"zero":-0.0'
@@ -126,3 +127,29 @@ def test_what_is_no_number_is_no_json(read: Callable[[Raw], Any], constant: str)
     for around in ('{"a": %s}', "[1, %s]", "%s"):
         with pytest.raises(ValueError, match=f"{constant} is not JSON"):
             read(Raw((around % constant).encode()))
+
+
+def test_items_that_change_leave_the_others_their_bytes() -> None:
+    listed = Raw(b'[ 1.50, {"a" :1},"x"]')
+    changed = with_items(listed, lambda items: [items[0], Raw(b"{}"), items[2]])
+    assert bytes(changed) == b'[1.50,{},"x"]'
+
+
+def test_a_list_in_which_nothing_changes_is_the_very_same() -> None:
+    listed = Raw(b"[ 1, 2]")
+    assert with_items(listed, list) is listed
+
+
+@pytest.mark.parametrize("listed", [b"7", b"[1", b"null", b'{"a":1}'])
+def test_what_is_no_list_comes_back(listed: bytes) -> None:
+    raw = Raw(listed)
+    assert with_items(raw, lambda items: [Raw(b"9")]) is raw
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError])
+def test_a_list_whose_items_can_not_be_read_comes_back(error: type[Exception]) -> None:
+    def change(items: list[Raw]) -> list[Raw]:
+        raise error
+
+    listed = Raw(b"[1]")
+    assert with_items(listed, change) is listed

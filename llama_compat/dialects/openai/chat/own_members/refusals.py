@@ -7,14 +7,11 @@ it over, so that their model has said nothing.
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import JSONFields, from_raw, parse_object, to_raw
+from llama_compat.wire.json_fields import JSONFields, from_raw, parse_object, to_raw, with_items
 
 _MARK = b'"refusal"'
-
-_items = msgspec.json.Decoder(list[Raw])
 
 
 def with_refusals_said(messages: Raw) -> Raw:
@@ -22,14 +19,9 @@ def with_refusals_said(messages: Raw) -> Raw:
     its bytes, and so do messages that are none; the very same, if nothing was refused."""
     if _MARK not in bytes(messages):
         return messages
-    try:
-        items = _items.decode(messages)
-        said = [_said(item) if _MARK in bytes(item) else item for item in items]
-    except (ValueError, RecursionError):
-        return messages  # The vendor says better what is wrong with them.
-    if all(new is old for new, old in zip(said, items, strict=True)):
-        return messages
-    return to_raw(said)
+    return with_items(
+        messages, lambda items: [_said(item) if _MARK in bytes(item) else item for item in items]
+    )
 
 
 def _said(item: Raw) -> Raw:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Raw
 
-from llama_compat.wire.json_fields import parse_object, to_raw
+from llama_compat.wire.json_fields import parse_object, to_raw, with_items
 
-_items = msgspec.json.Decoder(list[Raw])
 _TOOL = Raw(b'"tool"')
 
 
@@ -17,14 +15,12 @@ def without_speakers(messages: Raw) -> Raw:
     none."""
     if b'"name"' not in bytes(messages):
         return messages
-    try:
-        items = _items.decode(messages)
-        told = [_without_speaker(item) if b'"name"' in bytes(item) else item for item in items]
-    except (ValueError, RecursionError):
-        return messages  # The vendor says better what is wrong with them.
-    if all(new is old for new, old in zip(told, items, strict=True)):
-        return messages
-    return to_raw(told)
+    return with_items(
+        messages,
+        lambda items: [
+            _without_speaker(item) if b'"name"' in bytes(item) else item for item in items
+        ],
+    )
 
 
 def _without_speaker(item: Raw) -> Raw:
