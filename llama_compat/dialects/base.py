@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-import msgspec
 from msgspec import Raw, Struct
 
 from llama_compat.dialects.rate_limits import RateLimit, openai_headers
@@ -33,8 +32,7 @@ from llama_compat.types import (
     ThinkingForm,
     Usage,
 )
-from llama_compat.wire.json_fields import JSONFields, to_raw
-from llama_compat.wire.malformed import UNREADABLE
+from llama_compat.wire.json_fields import JSONFields, with_items
 
 if TYPE_CHECKING:
     from llama_compat.exchange import Call
@@ -115,9 +113,6 @@ def _something(fields: Mapping[str, Raw], model: str) -> bytes | None:
     return None
 
 
-_items = msgspec.json.Decoder(list[Raw])
-
-
 class Restored(Struct, frozen=True):
     """A request that is to be relayed, with what its turns lost.
 
@@ -147,14 +142,13 @@ def restorer(
 
     def restore(fields: Mapping[str, Raw], recollection: Recollection) -> Restored:
         place = TurnPlace()
-        try:
-            items = _items.decode(fields[member])
-            told = [restored(item, place, recollection) for item in items]
-        except UNREADABLE:
+        listed = fields.get(member)
+        if listed is None:
             return Restored(fields, place)
-        if all(new is old for new, old in zip(told, items, strict=True)):
-            return Restored(fields, place)
-        return Restored({**fields, member: to_raw(told)}, place)
+        told = with_items(
+            listed, lambda items: [restored(item, place, recollection) for item in items]
+        )
+        return Restored(fields if told is listed else {**fields, member: told}, place)
 
     return restore
 

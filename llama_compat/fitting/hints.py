@@ -22,8 +22,24 @@ USERS = ("safety_identifier", "user")
 TIER = "service_tier"
 """OpenAI's name of how soon, and at what price, a reply is wanted."""
 
+METADATA = "metadata"
+"""OpenAI's name of what a client keeps with a request: texts, by name."""
+
 _USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "unspecified"})
 """What is so anyway, in the words of all who have tiers."""
+
+
+class MetadataPlace(Struct, frozen=True):
+    """What an API takes of `metadata`.
+
+    Attributes:
+        name, value: patterns for all of a name, and of what goes by it.
+        most: how many there may be.
+    """
+
+    name: re.Pattern[str]
+    value: re.Pattern[str]
+    most: int
 
 
 class HintPlaces(Struct, frozen=True):
@@ -34,12 +50,14 @@ class HintPlaces(Struct, frozen=True):
         one_user: whether it takes one of them alone.
         user: what it takes as one: a pattern for all of it.
         tiers: OpenAI's words for the tiers that it has; None for whatever is said.
+        metadata: what it takes of that; None for nothing.
     """
 
     users: frozenset[str] = frozenset()
     one_user: bool = False
     user: re.Pattern[str] = re.compile(r".{1,64}", re.DOTALL)
     tiers: frozenset[str] | None = frozenset()
+    metadata: MetadataPlace | None = None
 
 
 NO_HINTS = HintPlaces()
@@ -93,4 +111,24 @@ def without_hints(
         kept.add(TIER)
     elif tier is not None:
         changes[TIER] = None
-    return [path for path, name in said.items() if name not in kept], changes
+    gone = [path for path, name in said.items() if name not in kept]
+    if request.metadata is not None:
+        told = _placed(request.metadata, places.metadata)
+        changes[METADATA] = told or None
+        if told and METADATA in gone:
+            at = gone.index(METADATA)
+            gone[at : at + 1] = [
+                f"{METADATA}.{name}" for name in request.metadata if name not in told
+            ]
+    return gone, changes
+
+
+def _placed(metadata: Mapping[str, Any], place: MetadataPlace | None) -> dict[str, str]:
+    if place is None:
+        return {}
+    fitting = [
+        (name, value)
+        for name, value in metadata.items()
+        if place.name.fullmatch(name) and isinstance(value, str) and place.value.fullmatch(value)
+    ]
+    return dict(fitting[: place.most])

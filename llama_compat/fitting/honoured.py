@@ -159,10 +159,9 @@ def honoured(
     def settle(refused: Mapping[str, str]) -> None:
         for path, why in refused.items():
             wish = mode == "adapt" and asked.get(path) in wishes
-            if not (mode == "drop" or wish or path in usual):
-                raise unsupported_parameter(path, provider.id, why)
+            may_go = mode == "drop" or wish or path in usual
+            _give_up(provider, path, fitted, why, may_go=may_go)
             remove(body, path)
-        fitted.dropped += [path for path in refused if path not in fitted.dropped]
 
     def parsed() -> tuple[Translation, GenerationRequest]:
         read = cast(Translation, operation.parse(body, target.model))
@@ -215,7 +214,7 @@ def _leave_out_placeless(
     asked = structs.replace(request, **fitted.changes)
     placeless = provider.placeless_in(asked)
     for name, changes in without_placeless(asked, placeless).items() if placeless else ():
-        _tell_gone(provider, name, fitted)
+        _give_up(provider, name, fitted, may_go=_mode(provider) != "refuse")
         fitted.changes |= changes
 
 
@@ -234,14 +233,18 @@ def _leave_out_hints(
     if isinstance(request, ChatCompletionRequest):
         gone, changes = without_hints(request, hints, provider.hint_places)
     for path in gone:
-        _tell_gone(provider, path, fitted)
+        _give_up(provider, path, fitted, may_go=_mode(provider) != "refuse")
     fitted.changes |= changes
 
 
-def _tell_gone(provider: VocabularyProvider, name: str, fitted: Fitted) -> None:
-    if _mode(provider) == "refuse":
-        raise unsupported_parameter(name, provider.id)
-    fitted.dropped.append(name)
+def _give_up(
+    provider: VocabularyProvider, path: str, fitted: Fitted, why: str = "", *, may_go: bool
+) -> None:
+    """Leave out what the provider can't be told, and say so; or refuse it, unless it `may_go`."""
+    if not may_go:
+        raise unsupported_parameter(path, provider.id, why)
+    if path not in fitted.dropped:
+        fitted.dropped.append(path)
 
 
 def _wishes(asked: Mapping[str, str]) -> Set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
@@ -197,7 +197,8 @@ class ChatCompletionRequest(Struct, frozen=True):
     `context_length`, `return_token_ids`, `prepared` and `mark` as in `CompletionRequest`.
 
     `adaptive_thinking` is said where the model is to think as hard as it sees fit; of most models
-    that is so anyway. `user` and `safety_identifier` are OpenAI's names of who asks.
+    that is so anyway. `user` and `safety_identifier` are OpenAI's names of who asks, and `metadata`
+    is what a client keeps with a request, to find it again.
 
     `prompt_cache_key` and `prompt_cache_retention` are OpenAI's hints for its cache of prompts.
     With `marks_prompt` the prompt is marked for that of a vendor who wants to be told what to keep.
@@ -229,6 +230,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     service_tier: str | None = None
     user: str | None = None
     safety_identifier: str | None = None
+    metadata: Mapping[str, Any] | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     marks_prompt: bool = False

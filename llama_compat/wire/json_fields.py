@@ -15,6 +15,8 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Raw
 
+from llama_compat.wire.malformed import UNREADABLE
+
 _decoder = msgspec.json.Decoder(dict[str, Raw])
 _list_decoder = msgspec.json.Decoder(list[dict[str, Raw]])
 _items_decoder = msgspec.json.Decoder(list[Raw])
@@ -65,12 +67,12 @@ def with_items(listed: Raw, change: Callable[[list[Raw]], Sequence[Raw]]) -> Raw
     """A list of a client's with the items that `change` makes of its own, which may be the same.
 
     Items that are the same keep their bytes. The very same list comes back if all are, and if it is
-    none or can't be read: the vendor says better what is wrong with it.
+    none or can't be read, by `change` either: the vendor says better what is wrong with it.
     """
     try:
         items = _items_decoder.decode(listed)
         changed = change(items)
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         return listed
     if all(new is old for new, old in zip(changed, items, strict=True)):
         return listed

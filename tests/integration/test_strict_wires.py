@@ -159,7 +159,7 @@ HINTS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, dict[str, Any]]
             "responses": "metadata, prediction",
             "anthropic": "metadata, prediction, service_tier, user",
             "gemini": "metadata, prediction, safety_identifier, user",
-            "bedrock": "metadata, prediction, safety_identifier, service_tier, user",
+            "bedrock": "prediction, safety_identifier, service_tier, user",
             "ollama": "metadata, prediction, safety_identifier, service_tier, user",
         },
         {
@@ -168,6 +168,16 @@ HINTS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, dict[str, Any]]
             "responses": {"safety_identifier": "s-1", "service_tier": "flex", "user": "u-1"},
             "anthropic": {"metadata": {"user_id": "s-1"}},
             "gemini": {"serviceTier": "flex"},
+            "bedrock": {"requestMetadata": {"team": "blue"}},
+        },
+    ),
+    (
+        "responses",
+        {"metadata": {"team": "blue", "who": "Zo\u00eb"}},
+        dict.fromkeys(PROVIDERS, ""),
+        {
+            "responses": {"metadata": {"team": "blue", "who": "Zo\u00eb"}},
+            "bedrock": {"requestMetadata": {"team": "blue"}},
         },
     ),
     (
@@ -211,7 +221,7 @@ HINTS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, dict[str, Any]]
         },
     ),
 ]
-HINTED = {*CHATS_HINTS, "serviceTier", "labels", "safetySettings"}
+HINTED = {*CHATS_HINTS, "requestMetadata", "serviceTier", "labels", "safetySettings"}
 
 
 @pytest.mark.parametrize("vendor", PROVIDERS)

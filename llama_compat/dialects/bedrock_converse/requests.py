@@ -152,6 +152,8 @@ def render_request(request: ChatCompletionRequest, extras: Extras = _NO_EXTRAS) 
     if family == "claude" and request.sampling.stop:
         # Which of them ended the text, Converse says only when asked.
         body["additionalModelResponseFieldPaths"] = ["/stop_sequence"]
+    if request.metadata is not None:
+        body["requestMetadata"] = request.metadata
     if request.marks_prompt:
         with_cache_points(body, family)
     return RenderedRequest(body, dropped=dropped, adapted=adapted)

@@ -276,6 +276,12 @@ TOLD_HINTS = {name: name for name in sorted(HINTS) if not name.startswith("promp
 """Those that are missed where they are gone: a vendor's cache works without being told of it."""
 
 
+def parse_metadata(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a client keeps with a request; a hint, so that None is anything that has no names."""
+    given = body.get("metadata")
+    return given if isinstance(given, dict) and given else None
+
+
 def render_hints(request: ChatCompletionRequest) -> dict[str, str]:
     """The members of a request that are hints, in chats and in responses."""
     hints = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from llama_compat.dialects.bedrock_converse.replies import REQUIRED
 from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.events import with_told
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
+from llama_compat.fitting.hints import HintPlaces, MetadataPlace
 from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -91,6 +93,14 @@ class BedrockConverseProvider(
 
     parameters = bedrock_converse.RENDERED_PARAMETERS
     placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
+    hint_places = HintPlaces(
+        # botocore 1.44.5, bedrock-runtime: `RequestMetadata`.
+        metadata=MetadataPlace(
+            re.compile(r"[a-zA-Z0-9\s:_@$#=/+,-.]{1,256}", re.ASCII),
+            re.compile(r"[a-zA-Z0-9\s:_@$#=/+,-.]{0,256}", re.ASCII),
+            most=16,
+        )
+    )
     # Its `serviceTier` is no hint: a model or a region without that tier answers 400
     # ValidationException (strands-agents/sdk-python#1799, 2026-11-28).
     tool_names = OPENAI_NAMES  # Its own are the same.

@@ -8,7 +8,6 @@ Gemini says.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
@@ -78,10 +77,9 @@ async def relay(provider: str, upstream: Upstream | Below, call: Call, target: T
     method = STREAM_METHOD if call.stream else METHODS[call.operation.name]
     model = model_path(target.model)
     fields = _naming(call.fields, model)
-    if call.operation.name == "gemini_generate":
-        with suppress(ValueError, TypeError, KeyError, AttributeError):
-            # What is malformed is Gemini's to refuse.
-            fields["contents"] = await off_loop(call.size, signed, fields["contents"])
+    contents = fields.get("contents")
+    if call.operation.name == "gemini_generate" and contents is not None:
+        fields["contents"] = await off_loop(call.size, signed, contents)
     body = encode_fields(fields)
     path = f"/{model}:{method}"
     exchange = speaking(FAMILY, upstream.post(path, body, request_id=call.request_id))

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from llama_compat.dialects.base import WireReplies, WireTurns, restorer, with_reasons
@@ -22,9 +21,13 @@ from llama_compat.reasoning.recollection import Recollection, TurnPlace
 from llama_compat.tools.calls import arguments_text, parse_tool_call
 from llama_compat.types import AnyToolCall, ChatCompletionResponse, UserMessage, content_text
 from llama_compat.wire import sse
-from llama_compat.wire.json_fields import from_raw, parse_object, to_raw, unicode_from_raw
-
-_items = msgspec.json.Decoder(list[Raw])
+from llama_compat.wire.json_fields import (
+    from_raw,
+    parse_object,
+    to_raw,
+    unicode_from_raw,
+    with_items,
+)
 
 _CALLS = re.compile(rb'"function_?[cC]all"')
 _RESULTS = re.compile(rb'"function_?[rR]esponse"')
@@ -93,20 +96,21 @@ def _unsigned(part: Part) -> Part:
 
 
 def signed(contents: Raw) -> Raw:
-    """The `contents` of a request as Gemini takes them; all else keeps its bytes.
+    """The `contents` of a request as Gemini takes them; all else keeps its bytes, and
+    so does what can't be read.
 
     Seals that other families' models gave to a client of this API are left out. The first call of a
     content of the current turn has to be signed (Gemini 3: 400 "Function call is missing a
     thought_signature"); one that is not, as another made it or its signature was lost, gets what
     stands for any: https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11-23.
-
-    Raises:
-        ValueError, TypeError, KeyError, AttributeError: they are none.
     """
     whole = bytes(contents)
     if not _CALLS.search(whole) and WRAPPED not in whole:
         return contents
-    items = _items.decode(contents)
+    return with_items(contents, _all_signed)
+
+
+def _all_signed(items: list[Raw]) -> list[Raw]:
     fitted = list(items)
     in_current_turn = True
     for place in reversed(range(len(items))):
@@ -115,9 +119,7 @@ def signed(contents: Raw) -> Raw:
             fitted[place] = _signed(items[place], content, in_current_turn=in_current_turn)
         elif not _RESULTS.search(bytes(items[place])):
             in_current_turn = False
-    if all(new is old for new, old in zip(fitted, items, strict=True)):
-        return contents
-    return to_raw(fitted)
+    return fitted
 
 
 def _signed(item: Raw, content: Mapping[str, Raw], *, in_current_turn: bool) -> Raw:

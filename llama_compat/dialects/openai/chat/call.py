@@ -18,7 +18,7 @@ from llama_compat.dialects.openai.chat.streams import StreamRenderer
 from llama_compat.dialects.openai.chat.tools.asked import FUNCTIONS, CallForm, parse_asked_tools
 from llama_compat.dialects.openai.chat.tools.choice import parse_choice
 from llama_compat.dialects.openai.chunks import EncodedChunks
-from llama_compat.dialects.openai.parameters import parse_sampling
+from llama_compat.dialects.openai.parameters import parse_metadata, parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.types import ChatCompletionRequest, ChatCompletionResponse, Usage
 from llama_compat.wire.json_fields import encode_json
@@ -84,6 +84,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         service_tier=parse_service_tier(body),
         user=optional_text_in(body, "user") or None,
         safety_identifier=optional_text_in(body, "safety_identifier") or None,
+        metadata=parse_metadata(body),
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
         hosted=parse_hosted(body, {each.tool_name for each in asked.definitions}),

@@ -47,9 +47,10 @@ from llama_compat.types import (
 class StreamRenderer(ChunkRenderer):
     """Renders the events of one reply's choices as `chat.completion.chunk` objects.
 
-    A choice's first chunk, which says whose words follow, waits for the first of them: of a choice
-    that begins with a call its `content` is null, as in OpenAI's own streams, and else empty. Some
-    clients take an empty one for a text that begins.
+    A choice's first chunk, which says whose words follow, waits for the first of them: its
+    `content` is null unless that is text, as in OpenAI's own streams of calls and refusals. Some
+    clients take an empty one for a text that begins. What comes together is what a whole reply
+    says: of a choice that only thinks the last chunk has an empty one.
 
     Args:
         reply_id, model, created: what every chunk says.
@@ -76,6 +77,7 @@ class StreamRenderer(ChunkRenderer):
         self._form = form
         self._calls: dict[int, CallsSent] = {}
         self._starts: dict[int, dict[str, Any]] = {}
+        self._thinking: set[int] = set()
         self._places: defaultdict[int, SaidParts] | None = defaultdict(SaidParts) if cites else None
 
     def render(self, choice: int, event: StreamEvent) -> Iterator[dict[str, Any]]:
@@ -83,21 +85,26 @@ class StreamRenderer(ChunkRenderer):
         if isinstance(event, StreamProgress):
             delta = self._render_delta(choice, event.delta, event.part)
             if delta or event.logprobs or event.token_ids:
-                yield from self._start(choice, begins_with_call=choice in self._calls)
+                yield from self._start(choice, delta)
+                if delta.keys() - {"reasoning_content"}:
+                    self._thinking.discard(choice)
                 yield self._render_chunk(
                     choice, delta, logprobs=event.logprobs, ids=event.token_ids
                 )
         elif isinstance(event, StreamComplete):
-            yield from self._start(choice)
+            yield from self._start(choice, {"content": ""})
             reason = self._form.finish_reason(event.stop_reason, called=choice in self._calls)
             self._frame |= service_tier(event.service_tier)
-            yield self._render_chunk(choice, {}, reason)
+            said = {"content": ""} if choice in self._thinking else {}
+            yield self._render_chunk(choice, said, reason)
         else:
             self._starts[choice] = token_ids(None, prompt=event.token_ids)
 
-    def _start(self, choice: int, *, begins_with_call: bool = False) -> Iterator[dict[str, Any]]:
+    def _start(self, choice: int, first: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if (more := self._starts.pop(choice, None)) is not None:
-            content = None if begins_with_call else ""
+            content = "" if not first or "content" in first else None
+            if content is None:
+                self._thinking.add(choice)
             yield self._render_chunk(choice, {"role": "assistant", "content": content}) | more
 
     def _render_chunk(

@@ -8,7 +8,7 @@ from typing import Any
 from llama_compat.dialects.base import UNKNOWN, Labels
 from llama_compat.dialects.choices import StreamedChoice
 from llama_compat.dialects.members import as_list, as_object, optional_text_in
-from llama_compat.dialects.openai.parameters import is_neutral, parse_sampling
+from llama_compat.dialects.openai.parameters import is_neutral, parse_metadata, parse_sampling
 from llama_compat.dialects.openai.usage import parse_service_tier
 from llama_compat.dialects.openai_responses.input.hosted import (
     allowed_hosted,
@@ -111,6 +111,7 @@ def parse_request(
         service_tier=parse_service_tier(body),
         user=optional_text_in(body, "user") or None,
         safety_identifier=optional_text_in(body, "safety_identifier") or None,
+        metadata=parse_metadata(body),
         prompt_cache_key=optional_text_in(body, "prompt_cache_key"),
         prompt_cache_retention=optional_text_in(body, "prompt_cache_retention"),
         hosted=allowed_hosted(body.get("tool_choice"), hosted),

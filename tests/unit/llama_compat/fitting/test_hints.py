@@ -16,6 +16,7 @@ from llama_compat.dialects.openai_responses.operations import RESPONSES
 from llama_compat.fitting.hints import (
     NO_HINTS,
     HintPlaces,
+    MetadataPlace,
     hints_said,
     places_but_for,
     without_hints,
@@ -115,3 +116,31 @@ def test_what_has_no_word_in_the_vocabulary_is_always_left_out() -> None:
     request = ChatCompletionRequest("m", (UserMessage("Hi"),), user="u")
     said = {"metadata.user_id": "user", "labels": "", "prediction": "prediction"}
     assert without_hints(request, said, OPENAI) == (["labels", "prediction"], {})
+
+
+KEEPING = HintPlaces(metadata=MetadataPlace(re.compile("[a-z]+"), re.compile("[a-z ]*"), most=2))
+ALL = {"metadata": "metadata"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "places", "gone", "kept"),
+    [
+        ({"team": "blue", "run": ""}, KEEPING, [], {"team": "blue", "run": ""}),
+        ({"team": "blue", "Run": "a"}, KEEPING, ["metadata.Run"], {"team": "blue"}),
+        ({"team": "a", "run": "7"}, KEEPING, ["metadata.run"], {"team": "a"}),
+        ({"team": "a", "run": 7}, KEEPING, ["metadata.run"], {"team": "a"}),
+        ({"a": "", "b": "", "c": ""}, KEEPING, ["metadata.c"], {"a": "", "b": ""}),
+        ({"Team": "a"}, KEEPING, ["metadata"], None),
+        ({"team": "a"}, NO_HINTS, ["metadata"], None),
+    ],
+)
+def test_of_what_is_kept_with_a_request_goes_what_fits(
+    metadata: dict[str, Any],
+    places: HintPlaces,
+    gone: list[str],
+    kept: dict[str, str] | None,
+) -> None:
+    request = ChatCompletionRequest("m", (UserMessage("Hi"),), metadata=metadata)
+    assert without_hints(request, ALL, places) == (gone, {"metadata": kept})
+    # Where somebody else keeps all of it, nothing is missed.
+    assert without_hints(request, {}, places) == ([], {"metadata": kept})

@@ -1000,6 +1000,12 @@ def test_a_stream_begins_with_the_role_and_ends_with_the_reason():
     assert all("usage" not in chunk for chunk in chunks)
 
 
+CALLED = [
+    ToolCallDelta(0, ToolCallParseStatus.started, call_id="c1", tool_name="f"),
+    ToolCallDelta(0, ToolCallParseStatus.succeeded, tool_call=ToolCall("c1", "f", {}, "{}")),
+]
+
+
 def test_the_first_chunk_says_whether_a_call_or_words_begin():
     """As OpenAI's own: clients take an empty text for the beginning of one."""
     begun = ToolCallDelta(0, ToolCallParseStatus.started, call_id="c1", tool_name="f")
@@ -1007,13 +1013,42 @@ def test_the_first_chunk_says_whether_a_call_or_words_begin():
     for first, content in (
         (StreamProgress(begun), None),
         (StreamProgress(TextDelta("Hi")), ""),
-        (StreamProgress(ReasoningDelta("why")), ""),
+        (StreamProgress(ReasoningDelta("why")), None),
+        (StreamProgress(RefusalDelta("No.")), None),
         (ends, ""),
     ):
         chunks = rendered(StreamStart(), first, StreamProgress(begun), ends)
         deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
         assert deltas[0] == {"role": "assistant", "content": content}
         assert not any("role" in delta for delta in deltas[1:])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [TextDelta("Hi")],
+        [ReasoningDelta("why")],
+        [ReasoningDelta("why"), TextDelta("Hi")],
+        [ReasoningDelta("why"), RefusalDelta("No.")],
+        [RefusalDelta("No.")],
+        [ReasoningDelta("why"), *CALLED],
+        [TextDelta("Hi"), *CALLED],
+        CALLED,
+    ],
+)
+def test_a_stream_comes_to_the_content_of_a_whole_reply(said: list[Any]):
+    """A client that puts deltas together has a text, or none, where the whole message has."""
+    events = [StreamStart(), *map(StreamProgress, said), StreamComplete(StopReason.end_of_turn)]
+    collector = Collector()
+    for event in events:
+        collector.add(event)
+    whole = render_reply([collector.chat_completion()], Usage(), **LABELS)
+    state = ChatCompletionStreamState()
+    for chunk in rendered(*events):
+        state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
+    streamed = state.current_completion_snapshot.choices[0].message
+    assert streamed.content == whole["choices"][0]["message"]["content"]
 
 
 def test_a_first_chunk_waits_for_what_is_said_in_its_choice():
