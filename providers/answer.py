@@ -82,7 +82,7 @@ def relays(provider: Provider, call: Call, target: Target) -> bool:
     wire = call.operation.name
     if not call.may_be_relayed or wire not in provider.relays:
         return False
-    if provider.searches_elsewhere(call, target.model):
+    if provider.searches_elsewhere(call, target.model) or provider.calls_elsewhere(call, target):
         return False
     if provider.is_seen_to_here(call):
         return False

@@ -211,6 +211,11 @@ class Provider:
         for `model` (the provider's name), although it has that wire."""
         return False
 
+    def calls_elsewhere(self, call: Call, target: Target) -> bool:
+        """Whether the vendor does not let the model of `target` call functions by the wire of
+        `call`, which offers some, although it has that wire."""
+        return False
+
     def is_seen_to_here(self, call: Call) -> bool:
         """Whether `call` asks for what the vendor can't be told, and this server sees to where it
         puts calls into the vocabulary."""

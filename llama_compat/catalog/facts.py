@@ -71,6 +71,8 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
         structured_output: whether its text can be held to a JSON Schema.
         json_object: whether it can be held to any JSON object.
         json_beside_tools: whether it can be held to either where it has tools, too.
+        calls_in_responses: whether it calls functions in OpenAI's responses alone, and not in chats
+            while it thinks.
         web_search: whether its vendor searches the web for it, where that has a search.
         prefill: whether it goes on with what it is taken to have said last, where nobody has said
             anything since.
@@ -99,6 +101,7 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     structured_output: bool | None = None
     json_object: bool | None = None
     json_beside_tools: bool | None = None
+    calls_in_responses: bool | None = None
     web_search: bool | None = None
     prefill: bool | None = None
     instructions: Instructions | None = None
@@ -115,9 +118,13 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     def thinking_form(self) -> ThinkingForm | None:
         """How it is told how hard to think, and given back what it thought; None where that is left
         to its dialect."""
-        if self.thinking is None and self.thinking_off is None and not self.thinking_bound:
-            return None
-        return ThinkingForm(self.thinking, self.thinking_off, self.thinking_bound is True)
+        form = ThinkingForm(
+            self.thinking,
+            self.thinking_off,
+            self.thinking_bound is True,
+            self.calls_in_responses is True,
+        )
+        return None if form == ThinkingForm() else form
 
     def ends_within(self, days: int, today: date) -> bool:
         """Whether it is shut down so many days after `today`, or before."""

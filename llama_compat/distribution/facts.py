@@ -66,6 +66,9 @@ class FactsSettings(TemplateSettings):
     tools: bool | None = None
     """Whether it calls tools."""
 
+    calls_in_responses: bool | None = None
+    """Whether it calls functions in OpenAI's responses alone, and not in chats while it thinks."""
+
     forced_tools: bool | None = None
     """Whether it can be made to call one."""
 

@@ -181,11 +181,14 @@ class ThinkingForm(Struct, frozen=True):
             told nothing (`omitted`).
         bound: whether it takes a thought of its own back only after what came before it then:
             instructions, tools and messages.
+        calls_in_responses: whether it calls functions in OpenAI's responses alone, and not in chats
+            while it thinks.
     """
 
     how: Literal["effort", "adaptive", "budget", "level"] | None = None
     off: Literal["disabled", "between_tools", "omitted"] | None = None
     bound: bool = False
+    calls_in_responses: bool = False
 
 
 class ChatCompletionRequest(Struct, frozen=True):

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from tests import sdk_anthropic as sdk
 from tests.integration.strict_vendors import Seen, StrictVendors, _completion, _stream
+from tests.integration.strict_wires import WIRES
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class Chat:
         roles: of messages.
         schemas: whether `response_format` may be a schema.
         most: of `max_completion_tokens`.
+        calls: whether it calls functions while it thinks.
     """
 
     refuses: frozenset[str] = frozenset()
@@ -146,6 +148,7 @@ class Chat:
     roles: frozenset[str] = frozenset({"system", "developer", "user", "assistant", "tool"})
     schemas: bool = True
     most: int = 1 << 40
+    calls: bool = True
 
 
 _REASONING = {"temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0}
@@ -171,6 +174,7 @@ CHAT: Mapping[str, Chat] = {
         unthinking=True,
         efforts=frozenset({"none", "low", "medium", "high", "xhigh", "max"}),
         most=128_000,
+        calls=False,
     ),
     "deepseek-v4-flash": Chat(roles=_OLDER, schemas=False),
     "mistral-large-latest": Chat(roles=_OLDER),
@@ -191,6 +195,9 @@ def _chat(body: dict[str, Any]) -> Iterator[str]:
                 yield f"Unsupported value: '{name}' does not support {body[name]} with this model."
     if model.efforts is not None and effort is not None and effort not in model.efforts:
         yield f"Unsupported value: '{effort}' is not supported with the '{body['model']}' model."
+    if body.get("tools") and effort != "none" and not model.calls:
+        # onyx-dot-app/onyx#15008 (2026-11-28)
+        yield "Function tools with reasoning_effort are not supported. Use /v1/responses."
     for place, message in enumerate(body["messages"]):
         if message["role"] not in model.roles:
             yield f"messages[{place}].role: unknown variant `{message['role']}`"
@@ -238,6 +245,9 @@ class StrictModels(StrictVendors):
         if path.endswith("messages"):
             self.seen["claude"] = Seen(body)
             return await self._messages(request, body)
+        if path.endswith("responses"):
+            self.seen["responses"] = Seen(body)
+            return await self._responses(body)
         if path.endswith("chat/completions"):
             self.seen["chat"] = Seen(body)
             return await self._chat(request, body)
@@ -284,3 +294,23 @@ class StrictModels(StrictVendors):
         if body.get("stream"):
             return await _stream(request, message)
         return web.json_response(_completion(message))
+
+    async def _responses(self, body: dict[str, Any]) -> web.StreamResponse:
+        complain, reply = WIRES["responses"]
+        for complaint in (*complain(body), *_lacking(body)):
+            error = {"message": complaint, "type": "invalid_request_error"}
+            return web.json_response({"error": error}, status=400)
+        call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "status": "completed"}
+        output = reply["output"]
+        if body.get("tools") and body["input"][-1].get("type") != "function_call_output":
+            function = {"name": body["tools"][0]["name"], "arguments": json.dumps({"city": "Bern"})}
+            output = [{**call, **function}]
+        return web.json_response({**reply, "output": output})
+
+
+_ABSENT = ("seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias", "messages")
+
+
+def _lacking(body: dict[str, Any]) -> Iterator[str]:
+    for name in body.keys() & set(_ABSENT):
+        yield f"Unknown parameter: '{name}'."

@@ -76,6 +76,7 @@ def server(
             {"id": name, "type": f"remote::{name}", "config": {**key, **wires, "base_url": base}}
             for name in ("openai", "deepseek", "mistral", "xai")
         ),
+        {"id": "openai-whole", "type": "remote::openai", "config": {**key, "base_url": base}},
         {
             "id": "openai-adapting",
             "type": "remote::openai",
@@ -88,6 +89,7 @@ def server(
     models += [{"id": name, "provider": "gemini"} for name in LEVELS]
     models += [{"id": name, "provider": vendor} for name, vendor in OPENAI_VENDORS.items()]
     models += [
+        {"id": "calling", "provider": "openai-whole", "provider_model": "gpt-6.1-sol"},
         {"id": "refusing", "provider": "strict", "provider_model": "claude-opus-5"},
         {"id": "adapted", "provider": "adapting", "provider_model": "claude-opus-5"},
         {"id": "adapted-gpt", "provider": "openai-adapting", "provider_model": "gpt-5"},
@@ -447,3 +449,41 @@ def test_a_strict_client_takes_it(server: ServerProcess) -> None:
         base_url=f"{server.url}/v1", api_key="x", max_retries=0, _strict_response_validation=True
     )
     assert {each.id for each in strict.models.list()} >= CLAUDE.keys()
+
+
+def test_functions_are_called_in_responses_where_chats_have_none(
+    server: ServerProcess, vendors: StrictModels
+) -> None:
+    body: dict[str, Any] = {
+        "model": "calling",
+        "messages": [{"role": "user", "content": "Weather?"}],
+        "tools": [TOOL],
+        "seed": 7,
+    }
+    chats = client(server).chat.completions.with_raw_response
+    raw = chats.create(**body)
+    [call] = raw.parse().choices[0].message.tool_calls or ()
+    assert call.function.name == "look"
+    assert raw.headers["x-llama-compat-dropped"] == "seed"
+    said = {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]}
+    given = {"role": "tool", "tool_call_id": call.id, "content": "22"}
+    body["messages"] += [said, given]
+    assert chats.create(**body).parse().choices[0].message.content == "Sunny."
+    assert [item.get("type", "message") for item in vendors.seen["responses"].body["input"]] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+    anthropic_client = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
+    message = anthropic_client.messages.create(
+        model="calling",
+        max_tokens=100,
+        messages=[{"role": "user", "content": "Weather?"}],
+        tools=[{"name": "look", "input_schema": {"type": "object"}}],
+    )
+    assert message.stop_reason == "tool_use"
+    # Told not to think, or offered none, it answers in chats, as it is asked.
+    for asked in ({"reasoning_effort": "none", "tools": [TOOL]}, {}):
+        vendors.seen.clear()
+        assert ask(server, "calling", seed=7, **asked)[0] == "Sunny."
+        assert vendors.seen["chat"].body["seed"] == 7

@@ -17,7 +17,6 @@ from llama_compat.dialects.openai.models import parse_models
 from llama_compat.dialects.openai_responses import requests as responses
 from llama_compat.dialects.rerank.replies import parse_reply as parse_ranked
 from llama_compat.dialects.rerank.requests import render_request as render_rerank
-from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.dialects.stop_lists import NO_STOPS, StopBound
 from llama_compat.errors import unsupported_capability, unsupported_parameter, upstream_error
 from llama_compat.events import with_told
@@ -49,6 +48,7 @@ from providers.base import ProviderConfig, ProviderModel
 from providers.remote.anthropic.relay import relay_messages
 from providers.remote.batches.base import VendorBatches
 from providers.remote.batches.openai import OpenAIBatches
+from providers.remote.openai import calling
 from providers.remote.openai.events import read_chat, read_completion, read_response
 from providers.remote.openai.messages import MessageForm
 from providers.remote.openai.relays.completions import relay_completion
@@ -61,7 +61,7 @@ from providers.remote.openai.requests import (
 from providers.remote.openai.searching import in_chats, in_responses
 from providers.remote.openai.settings import RemoteOpenAIConfig
 from providers.remote.openai.vendor import Vendor
-from providers.remote.openai.wires import VendorWires
+from providers.remote.openai.wires import RERANK_PARAMETERS, RERANK_SHAPES, VendorWires
 from providers.remote.provider import RemoteProvider
 from providers.remote.relaying.json_objects import encode, read_object
 from providers.remote.upstream.exchanges import UpstreamExchange, UpstreamResponse
@@ -75,17 +75,6 @@ _FALSE = Raw(b"false")
 _SEEN_TO_HERE = frozenset({"parallel_tool_calls"})
 """What a vendor need not be told, and is not if it refuses it: of several calls the first alone
 comes through (`llama_compat.translation`)."""
-
-
-RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
-"""Whose words each wire is in; a vendor with several of them is asked by the first."""
-
-_RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
-    "rerank_v2": frozenset({"max_tokens_per_doc"}),
-    "rerank": frozenset(),
-    "voyage_rerank": frozenset({"truncation"}),
-}
-"""What can be asked of each besides."""
 
 
 class RemoteOpenAIProvider(
@@ -127,7 +116,7 @@ class RemoteOpenAIProvider(
         taken = vendor.reasoning_fields if named_fields is None else named_fields
         self._messages = MessageForm(vendor, taken, self.images)
         self._rerank_wire = next((wire for wire in RERANK_SHAPES if wire in self._wires), "rerank")
-        self.rerank_parameters = _RERANK_PARAMETERS[self._rerank_wire]
+        self.rerank_parameters = RERANK_PARAMETERS[self._rerank_wire]
         if not vendor.takes_speakers:
             self.placeless = _NO_SPEAKERS
         refused = vendor.refused | self.config.unsupported_parameters
@@ -177,6 +166,10 @@ class RemoteOpenAIProvider(
         searches = self._has_search("responses") or (self._is_vendors_own and known)
         return searches and not in_chats(model)
 
+    def calls_elsewhere(self, call: Call, target: Target) -> bool:
+        """In responses, where it has them."""
+        return "responses" in self._wires and calling.is_refused_in_chats(call, target)
+
     def is_seen_to_here(self, call: Call) -> bool:
         """That calls come one by one, where the vendor can't be told so."""
         if call.operation.name != "chat" or _SEEN_TO_HERE.isdisjoint(self._refusing.refused):
@@ -194,8 +187,10 @@ class RemoteOpenAIProvider(
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
-        """What has no form in responses, where those are all that it has."""
-        return responses.unsupported_values(request) if self._responds else {}
+        """What has no form in responses, where those are all that it has, or functions called."""
+        if self._responds:
+            return responses.unsupported_values(request)
+        return calling.unsupported_values(request) if "responses" in self._wires else {}
 
     def batches(self) -> VendorBatches | None:
         """As its row in the table has it."""
@@ -332,8 +327,8 @@ class RemoteOpenAIProvider(
     async def chat_completion(
         self, request: ChatCompletionRequest
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Say the next message of a conversation; with a search that only responses have, or the
-        address of a document, as one, and where there are no chats."""
+        """Say the next message of a conversation; with a search or functions that only responses
+        have, or the address of a document, as one, and where there are no chats."""
         is_response = self._is_response(request)
         if self._responds and not is_response:
             raise unsupported_capability(self.id, "chats with audio or a model's own pictures")
@@ -352,7 +347,7 @@ class RemoteOpenAIProvider(
     def _is_response(self, request: ChatCompletionRequest) -> bool:
         if request.vendor_search is not None and not in_chats(request.model):
             return True
-        asked = self._responds or have_addresses(request.messages)
+        asked = self._responds or have_addresses(request.messages) or calling.in_responses(request)
         return "responses" in self._wires and asked and responses.has_words_for(request)
 
     def placeless_in(self, request: ChatCompletionRequest) -> Set[str]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from urllib.parse import quote, urlsplit
 
+from llama_compat.dialects.rerank.shapes import COHERES, VOYAGES
 from llama_compat.errors import unsupported_capability
 
 OPENAI_WIRES: Mapping[str, str] = MappingProxyType(
@@ -34,6 +35,16 @@ MEDIA: Mapping[str, str] = MappingProxyType(
 
 RERANK: Mapping[str, str] = MappingProxyType({"rerank": "/rerank", "rerank_v2": "/rerank"})
 """Where Cohere's API is at other vendors: of both its versions, as they tell the members apart."""
+
+RERANK_SHAPES = {"rerank_v2": COHERES, "rerank": COHERES, "voyage_rerank": VOYAGES}
+"""Whose words each wire is in; a vendor with several of them is asked by the first."""
+
+RERANK_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "rerank_v2": frozenset({"max_tokens_per_doc"}),
+    "rerank": frozenset(),
+    "voyage_rerank": frozenset({"truncation"}),
+}
+"""What can be asked of each besides."""
 
 ALL_WIRES: Mapping[str, str] = MappingProxyType(
     {
