@@ -44,13 +44,17 @@ def rendered_parameters(names: Iterable[str], *more: str) -> frozenset[str]:
     return frozenset({*names, *_OF_EVERY_CHAT, *more})
 
 
-def sampling_members(sampling: SamplingParams, names: Mapping[str, str]) -> dict[str, Any]:
+def sampling_members(
+    sampling: SamplingParams, names: Mapping[str, str], *, largest_seed: int | None = None
+) -> dict[str, Any]:
     """The members of a request that say `sampling`. What nobody set is left out; what was set to
     the default here is said, as a vendor's own may be another.
 
     Args:
         sampling: what is asked for.
         names: the vendor's, by OpenAI's; what it has no name for is left out.
+        largest_seed: the largest that it takes; what is beyond is told as another one, always the
+            same.
     """
     strategy = sampling.strategy
     said: dict[str, Any] = {}
@@ -62,7 +66,10 @@ def sampling_members(sampling: SamplingParams, names: Mapping[str, str]) -> dict
             said["top_k"] = strategy.top_k
     said["max_tokens"] = sampling.max_tokens
     said["stop"] = list(sampling.stop) or None
-    said["seed"] = sampling.seed
+    seed = sampling.seed
+    if seed is not None and largest_seed is not None and abs(seed) > largest_seed:
+        seed %= largest_seed + 1
+    said["seed"] = seed
     said["frequency_penalty"] = sampling.frequency_penalty
     said["presence_penalty"] = sampling.presence_penalty
     said["repetition_penalty"] = sampling.repetition_penalty

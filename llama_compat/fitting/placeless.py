@@ -13,13 +13,22 @@ from typing import Any
 from msgspec import structs
 
 from llama_compat.media.images import images_in
-from llama_compat.types import ChatCompletionRequest, Message, ToolResponseMessage
+from llama_compat.tools.parameters import has_choices, without_choices
+from llama_compat.types import (
+    ChatCompletionRequest,
+    Message,
+    ToolDefinition,
+    ToolResponseMessage,
+)
 
 SPEAKERS = "messages.name"
 """Names of those who say messages."""
 
 STRICT_TOOLS = "tools.strict"
 """That a tool's arguments are held to its schema, rather than written after it."""
+
+TOOL_CHOICES = "tools.parameters.anyOf"
+"""That a tool's arguments are those of one of several schemas, rather than of one object."""
 
 IMAGE_DETAIL = "messages.image_url.detail"
 """How much of an image is to be looked at, where that is not left open."""
@@ -30,7 +39,7 @@ def without_placeless(request: ChatCompletionRequest, placeless: Set[str]) -> Ma
 
     Args:
         request: what is asked.
-        placeless: of `SPEAKERS`, `STRICT_TOOLS` and `IMAGE_DETAIL`, what there is no place for.
+        placeless: what there is no place for, by the names above.
 
     Returns:
         The fields of the request that are others then, by the name of what is left out of them.
@@ -38,13 +47,23 @@ def without_placeless(request: ChatCompletionRequest, placeless: Set[str]) -> Ma
     changes: dict[str, Any] = {}
     if SPEAKERS in placeless and any(map(_speaker, request.messages)):
         changes[SPEAKERS] = {"messages": tuple(map(_without_speaker, request.messages))}
-    if STRICT_TOOLS in placeless and any(tool.strict for tool in request.tools):
-        tools = tuple(structs.replace(tool, strict=None) for tool in request.tools)
+    tools = request.tools
+    if STRICT_TOOLS in placeless and any(tool.strict for tool in tools):
+        tools = tuple(structs.replace(tool, strict=None) for tool in tools)
         changes[STRICT_TOOLS] = {"tools": tools}
+    if TOOL_CHOICES in placeless and any(has_choices(tool.parameters) for tool in tools):
+        changes[TOOL_CHOICES] = {"tools": tuple(map(_without_choices, tools))}
     if IMAGE_DETAIL in placeless and any(map(_asks_for_detail, request.messages)):
         # Nobody reads it there, so that the request stays as it is.
         changes[IMAGE_DETAIL] = {}
     return changes
+
+
+def _without_choices(tool: ToolDefinition) -> ToolDefinition:
+    parameters = tool.parameters
+    if parameters is None or not has_choices(parameters):
+        return tool
+    return structs.replace(tool, parameters=without_choices(parameters))
 
 
 def _asks_for_detail(message: Message) -> bool:

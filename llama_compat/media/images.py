@@ -34,7 +34,12 @@ def is_data_url(url: str) -> bool:
 
 
 def parse_data_url(url: str, param: str) -> EncodedFile:
-    """The image in a `data:` URL; whether its bytes are that image is for the model to see.
+    """The image in a `data:` URL, of the type that its bytes begin like; whether they are that
+    image is for the model to see.
+
+    OpenAI takes one that is said to be of another type, and Anthropic does not ("The image was
+    specified using the image/png media type, but the image appears to be a image/jpeg image",
+    home-assistant/core#167208, 2026-11-28).
 
     Raises:
         APIError: 400 naming `param` if the URL holds no image in base64.
@@ -46,8 +51,17 @@ def parse_data_url(url: str, param: str) -> EncodedFile:
             f"Invalid image in '{param}': expected an http(s) URL or a URL of the form"
             f" 'data:image/png;base64,...', got '{url[:60]}'.",
         )
-    media_type = match[1].lower()
-    return EncodedFile(_MISSPELT_MEDIA_TYPES.get(media_type, media_type), url[match.end() :])
+    media_type, data = match[1].lower(), url[match.end() :]
+    said = _MISSPELT_MEDIA_TYPES.get(media_type, media_type)
+    return EncodedFile(media_type_of(_beginning(data)) or said, data)
+
+
+def _beginning(data: str) -> bytes:
+    """The first bytes of a file that is in base64; nothing if it is not."""
+    try:
+        return base64.b64decode(data[:24], validate=True)
+    except (binascii.Error, ValueError):
+        return b""
 
 
 _FIRST_BYTES = (
@@ -93,11 +107,7 @@ def image_in_base64(value: Any, param: str) -> ImageContent:
         raise invalid_parameter(param, f"'{param}' must be a string in base64.", "invalid_type")
     if value.startswith("data:"):
         return ImageContent(value)
-    try:
-        begin = base64.b64decode(value[:24], validate=True)
-    except (binascii.Error, ValueError):
-        begin = b""
-    media_type = media_type_of(begin)
+    media_type = media_type_of(_beginning(value))
     if media_type is not None:
         return ImageContent(EncodedFile(media_type, value).data_url)
     raise invalid_parameter(

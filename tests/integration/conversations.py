@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and more").decode()
+JPEG = base64.b64encode(b"\xff\xd8\xff\xe0 and more").decode()
 PDF = base64.b64encode(b"%PDF-1.7 and more").decode()
 IMAGE_URL = f"data:image/png;base64,{PNG}"
 PDF_URL = f"data:application/pdf;base64,{PDF}"
@@ -26,6 +27,34 @@ SCHEMA: dict[str, Any] = {
     "required": ["city"],
     "additionalProperties": False,
     "$defs": {"place": {"type": "object", "properties": {"lat": {"type": "number"}}}},
+}
+OLDER: dict[str, Any] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "corner": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]},
+        "size": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+        "any": {"type": "array"},
+    },
+}
+"""What drafts of JSON Schema before 2020-12 said, and many MCP servers do."""
+
+CHOICES: dict[str, Any] = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {"by": {"const": "name"}, "city": {"type": "string"}},
+            "required": ["by", "city"],
+        },
+        {"$ref": "#/$defs/place"},
+    ],
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"by": {"const": "place"}, "lat": {"type": "number"}},
+            "required": ["by", "lat"],
+        }
+    },
 }
 IDS = ("call_" + "x" * 60, "functions.weather:0", "toolu_01/=+", "call 1é")
 """Ids that other vendors gave: long ones, ones with dots, and whatever a client makes."""
@@ -105,6 +134,9 @@ def _chats() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     refused = {"role": "assistant", "content": None, "refusal": "I won't."}
     yield "a refusal", [ASKED, refused, ASKED], {}
     yield "a picture alone", [_said("user", [_PICTURE])], {}
+    misnamed = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{JPEG}"}}
+    yield "a picture of another type", [_said("user", [misnamed])], {}
+    yield "a seed of 64 bits", [ASKED], {"seed": (1 << 40) + 7}
     yield (
         "files alone",
         [_said("user", [_FILE]), _said("assistant", "A."), _said("user", [_FILE])],
@@ -216,6 +248,8 @@ def _messages() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     yield "a system prompt in blocks", [ASKED], {"system": system}
     stops = {"stop_sequences": ["a", "b", "c"], "top_k": 5}
     yield "stop sequences", [ASKED], stops
+    loose = {"type": "object", "properties": {"all": {"type": "array"}}}
+    yield "an array of anything", [ASKED], {"tools": [{"name": "f", "input_schema": loose}]}
     long = {"tools": [{"name": "x" * 100, "input_schema": {"type": "object"}}]}
     choice = {"tool_choice": {"type": "tool", "name": "x" * 100, "disable_parallel_tool_use": True}}
     yield "a long name", [ASKED], {**long, **choice}
@@ -348,6 +382,9 @@ def _gemini() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
         [asked],
         {"generationConfig": {"stopSequences": ["a", "b", "c", "d"], "topK": 4}},
     )
+    for name, schema in (("an older draft", OLDER), ("one of two schemas", CHOICES)):
+        declared = {"name": "f", "parametersJsonSchema": schema}
+        yield name, [asked], {"tools": [{"functionDeclarations": [declared]}]}
     typed = {"type": "OBJECT", "properties": {"n": {"type": "INTEGER", "nullable": True}}}
     yield (
         "parameters in its own words",

@@ -226,6 +226,11 @@ def _gemini(model: str, body: dict[str, Any]) -> Iterator[str]:
     if is_json and body.get("tools") and model.startswith("gemini-2"):
         # googleapis/python-genai#867 (2026-11-28)
         yield "Function calling with a response mime type: 'application/json' is unsupported"
+    for content in body["contents"]:
+        responses = [part.get("functionResponse", {}) for part in content["parts"]]
+        if model.startswith("gemini-2") and any("parts" in each for each in responses):
+            # google-gemini/gemini-cli#19436 (2026-11-28)
+            yield "`function_response.parts` is not supported for this model."
     if config.get("maxOutputTokens", 0) > 65_536:
         yield "maxOutputTokens out of range"
     for content in reversed(body["contents"]):

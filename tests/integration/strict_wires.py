@@ -14,7 +14,13 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.integration.strict_wires_native import anthropic, bedrock, gemini, ollama
+from tests.integration.strict_wires_native import (
+    anthropic,
+    bedrock,
+    draft_2020_12,
+    gemini,
+    ollama,
+)
 from tests.server_thread import WebServerThread
 
 Complaints = Iterator[str]
@@ -41,7 +47,9 @@ def chat(body: dict[str, Any]) -> Complaints:
     for place, message in enumerate(messages):
         yield from (f"messages[{place}]: {each}" for each in _message(message))
     yield from _answers(messages)
-    yield from _tools([tool["function"] for tool in body.get("tools") or ()])
+    functions = [tool["function"] for tool in body.get("tools") or ()]
+    yield from _tools(functions)
+    yield from _schemas(functions)
     if body.get("tools") == []:
         yield "Invalid 'tools': empty array."
     for name in {"tool_choice", "parallel_tool_calls"} & body.keys():
@@ -129,6 +137,25 @@ def _tools(functions: list[dict[str, Any]]) -> Complaints:
             yield from _open(schema or {})
 
 
+def _schemas(functions: list[dict[str, Any]]) -> Complaints:
+    """What OpenAI refuses besides: anomalyco/opencode#37916, ogx-ai/ogx#3602 (2026-11-28)."""
+    for schema in filter(None, (function.get("parameters") for function in functions)):
+        if schema.keys() & {"oneOf", "anyOf", "allOf", "enum", "not"}:
+            yield "schema must not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+        yield from _arrays(schema)
+        yield from draft_2020_12(schema)
+
+
+def _arrays(schema: Any) -> Complaints:
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and "items" not in schema:
+            yield "array schema missing items."
+        for each in schema.values():
+            yield from _arrays(each)
+    for each in schema if isinstance(schema, list) else ():
+        yield from _arrays(each)
+
+
 def _open(schema: Any) -> Complaints:
     """What `strict` does not take."""
     if isinstance(schema, dict) and "properties" in schema:
@@ -212,7 +239,9 @@ def responses(body: dict[str, Any]) -> Complaints:
             yield "Invalid value: 'output_text'."
         if "name" in item and not _NAME.fullmatch(item["name"]):
             yield "Invalid 'input.name'."
-    yield from _tools([tool for tool in body.get("tools", ()) if tool["type"] == "function"])
+    functions = [tool for tool in body.get("tools", ()) if tool["type"] == "function"]
+    yield from _tools(functions)
+    yield from _schemas(functions)
     if body.get("tool_choice", "auto") not in ("auto", "none") and not body.get("tools"):
         yield "Tool choice needs 'tools'."
     if body.get("max_output_tokens", 16) < 16:

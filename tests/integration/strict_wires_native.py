@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
+
 Complaints = Iterator[str]
 
 # Anthropic's Messages -----------------------------------------------------------------------------
@@ -36,6 +38,8 @@ def anthropic(body: dict[str, Any]) -> Complaints:
             yield f"tools.name: String should match pattern: {tool['name']}"
         if tool["input_schema"].get("type") != "object":
             yield "tools.input_schema.type: Field required"
+        yield from _root_choices(tool["input_schema"])
+        yield from draft_2020_12(tool["input_schema"])
     if len(tools) < len(body.get("tools", ())):
         yield "tools: Tool names must be unique."
     if "tool_choice" in body and not tools:
@@ -44,6 +48,31 @@ def anthropic(body: dict[str, Any]) -> Complaints:
         yield "stop_sequences: each stop sequence must contain non-whitespace"
     if not 0 <= body.get("temperature", 1) <= 1 or body["max_tokens"] < 1:
         yield "temperature: range"
+
+
+def _root_choices(schema: dict[str, Any]) -> Complaints:
+    if schema.keys() & {"oneOf", "allOf", "anyOf"}:
+        # anthropics/claude-code#40075 (2026-11-28)
+        yield "input_schema does not support oneOf, allOf, or anyOf at the top level"
+
+
+def draft_2020_12(schema: Any) -> Complaints:
+    """What JSON Schema's own schema of that draft refuses, which vendors hold a schema against."""
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        yield f"JSON schema is invalid. It must match JSON Schema draft 2020-12: {error.message}"
+
+
+_FIRST_BYTES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
+
+
+def _mistaken(said: str, data: str) -> Complaints:
+    """Of images that are said to be of another type: home-assistant/core#167208 (2026-11-28)."""
+    begin = base64.b64decode(data)[:4]
+    kind = next((kind for first, kind in _FIRST_BYTES.items() if begin.startswith(first)), said)
+    if kind != said:
+        yield f"The image was specified using {said}, but the image appears to be {kind}"
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
@@ -71,6 +100,10 @@ def _messages_blocks(blocks: list[dict[str, Any]], before: list[dict[str, Any]])
         inner = _blocks(block.get("content", [])) if block["type"] == "tool_result" else []
         if any(each["type"] == "text" and not each["text"].strip() for each in (block, *inner)):
             yield "text content blocks must contain non-whitespace text"
+        for each in (block, *inner):
+            source = each.get("source", {}) if each["type"] == "image" else {}
+            if source.get("type") == "base64":
+                yield from _mistaken(source["media_type"].removeprefix("image/"), source["data"])
         if block["type"] == "tool_use" and not isinstance(block["input"], dict):
             yield "tool_use.input: Input should be a valid dictionary"
         if block["type"] == "tool_use" and not re.fullmatch("[a-zA-Z0-9_-]{1,200}", block["name"]):
@@ -122,6 +155,11 @@ def gemini(body: dict[str, Any]) -> Complaints:
     if set(allowed.get("allowedFunctionNames", ())) - set(names):
         yield "allowed_function_names: unknown"
     config = body.get("generationConfig", {})
+    for name in ("seed", "topK", "maxOutputTokens", "candidateCount", "logprobs"):
+        if not -(1 << 31) <= config.get(name, 0) < 1 << 31:
+            yield f"Invalid value at 'generation_config.{name}' (TYPE_INT32)"
+    if not 0 <= config.get("temperature", 1) <= 2:
+        yield "temperature must be in the range [0.0, 2.0]"
     if len(config.get("stopSequences", ())) > 5:
         yield "stop_sequences: at most 5"
     if "responseSchema" in config:
@@ -143,6 +181,8 @@ def _content(content: dict[str, Any], before: dict[str, Any]) -> Complaints:
         yield "the number of function response parts is not equal to that of function call parts"
     if sorted(each["name"] for each in given) != sorted(each["name"] for each in called):
         yield "function responses are of other functions"
+    if {each.get("id") for each in given} != {each.get("id") for each in called}:
+        yield "functionResponse.id does not match functionCall.id"
     if _calls(parts) and before["role"] != "user":
         yield "function call turn comes immediately after a user turn or a function response turn"
     for part in parts:
@@ -182,6 +222,9 @@ def _schema(schema: dict[str, Any]) -> Complaints:
 # Bedrock's Converse -------------------------------------------------------------------------------
 
 
+_METADATA = re.compile(r"[a-zA-Z0-9\s:_@$#=/+,-.]{0,256}", re.ASCII)
+
+
 def bedrock(body: dict[str, Any]) -> Complaints:
     """Amazon's, whichever model answers."""
     messages = body["messages"]
@@ -202,6 +245,12 @@ def bedrock(body: dict[str, Any]) -> Complaints:
         inner = [block for each in results for block in each["content"]]
         if any("text" in block and not block["text"].strip() for block in (*content, *inner)):
             yield "The text field in the ContentBlock object is blank."
+        for block in (*content, *inner):
+            if "image" in block:
+                yield from _mistaken(block["image"]["format"], block["image"]["source"]["bytes"])
+            name = block.get("document", {}).get("name", "x")
+            if not re.fullmatch(r"[a-zA-Z0-9\-()\[\] ]{1,200}", name) or "  " in name:
+                yield "The document file name can only contain alphanumeric characters, ..."
         if any("document" in block for block in content):
             if not any("text" in block for block in content):
                 yield "A message with a document has to have a text."
@@ -212,6 +261,8 @@ def bedrock(body: dict[str, Any]) -> Complaints:
                 yield "toolUseId: does not match"
             if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", each["name"]):
                 yield "toolUse.name: does not match"
+            if not isinstance(each["input"], dict):
+                yield "The format of the value at toolUse.input is invalid. Provide a json object"
         if len({each["toolUseId"] for each in used}) < len(used):
             yield "toolUse ids must be unique"
         if (used or results) and not body.get("toolConfig", {}).get("tools"):
@@ -237,9 +288,16 @@ def _config(body: dict[str, Any]) -> Complaints:
             yield "toolSpec.description: min length: 1"
         if spec["inputSchema"]["json"].get("type") != "object":
             yield "inputSchema.json.type must be object"
+        yield from _root_choices(spec["inputSchema"]["json"])
+        yield from draft_2020_12(spec["inputSchema"]["json"])
+    told = body.get("requestMetadata", {"x": ""})
+    if not 1 <= len(told) <= 16 or not all(map(_METADATA.fullmatch, (*told, *told.values()))):
+        yield "requestMetadata: does not match"
     config = body.get("inferenceConfig", {})
     if not 0 <= config.get("temperature", 1) <= 1 or config.get("maxTokens", 1) < 1:
         yield "inferenceConfig: range"
+    if not all(config.get("stopSequences", ())):
+        yield "inferenceConfig.stopSequences: min length: 1"
 
 
 # Ollama's chat ------------------------------------------------------------------------------------

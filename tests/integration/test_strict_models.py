@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from tests.integration import wire
+from tests.integration.conversations import PNG
 from tests.integration.server_process import ServerProcess, running, write_template
 from tests.integration.strict_models import CHAT, CLAUDE, LEVELS, StrictModels
 
@@ -487,3 +488,36 @@ def test_functions_are_called_in_responses_where_chats_have_none(
         vendors.seen.clear()
         assert ask(server, "calling", seed=7, **asked)[0] == "Sunny."
         assert vendors.seen["chat"].body["seed"] == 7
+
+
+@pytest.mark.parametrize("model", LEVELS)
+def test_what_a_tool_shows_is_told_as_the_model_takes_it(
+    server: ServerProcess, vendors: StrictModels, model: str
+) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
+    shown: Any = [{"type": "text", "text": "It:"}, {"type": "image", "source": source}]
+    calls: Any = [
+        {"type": "tool_use", "id": f"toolu_{each}", "name": "look", "input": {}} for each in "ab"
+    ]
+    results: Any = [
+        {"type": "tool_result", "tool_use_id": f"toolu_{each}", "content": shown} for each in "ba"
+    ]
+    anthropic_client = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
+    message = anthropic_client.messages.create(
+        model=model,
+        max_tokens=100,
+        messages=[
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": calls},
+            {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]},
+        ],
+        tools=[{"name": "look", "input_schema": {"type": "object"}}],
+    )
+    assert message.content[0].type == "text"
+    parts = vendors.seen["gemini"].body["contents"][-1]["parts"]
+    assert [part.get("functionResponse", {}).get("id") for part in parts[:2]] == [
+        "toolu_a",
+        "toolu_b",
+    ]
+    assert json.dumps(parts).count(PNG) == 2
+    assert parts[-1] == {"text": "And?"} or "inlineData" in parts[-1]

@@ -139,6 +139,22 @@ def test_what_a_vendor_has_no_place_for_is_told(
     )
 
 
+@pytest.mark.parametrize("vendor", PROVIDERS)
+def test_a_choice_of_schemas_is_one_object_where_there_is_no_place_for_it_and_named(
+    server: ServerProcess, vendors: StrictWires, vendor: str
+) -> None:
+    path, bodies = CLIENTS["gemini"]
+    url = f"{server.url}{path.format(model=vendor)}"
+    reply = wire.request("POST", url, bodies["one of two schemas"])
+    assert reply.status == 200, reply.body
+    sent = json.dumps(vendors.asked[-1][0])
+    is_joined = vendor not in ("gemini", "mistral")
+    dropped = reply.headers.get("x-llama-compat-dropped", "")
+    assert ("tools.parameters.anyOf" in dropped) is is_joined
+    assert ('"oneOf"' in sent) is not is_joined
+    assert '"city"' in sent
+
+
 CHATS_HINTS: dict[str, Any] = {
     "metadata": {"team": "blue"},
     "prediction": {"type": "content", "content": "{}"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from llama_compat.dialects.alternating import OPENING, with_a_turn
@@ -62,6 +63,9 @@ THINKING_LEVELS = {
 
 MODELS_WITH_BUDGETS = ("gemini-2", "gemini-1")
 
+_WITHOUT_MEDIA_IN_RESULTS = MODELS_WITH_BUDGETS
+"""400 "`function_response.parts` is not supported for this model" (google-gemini/gemini-cli#19436,
+2026-11-28): they take what a tool shows beside its answer."""
 
 TIERS = frozenset({"flex", "priority"})
 """OpenAI's words for the tiers besides the usual one, which are Google's as well
@@ -83,7 +87,8 @@ def render_request(request: ChatCompletionRequest) -> dict[str, Any]:
         APIError: 400 naming what the API has no form for.
     """
     messages = with_a_turn(request.messages)
-    body: dict[str, Any] = {"contents": _render_contents(messages)}
+    nested = not any(name in request.model for name in _WITHOUT_MEDIA_IN_RESULTS)
+    body: dict[str, Any] = {"contents": _render_contents(messages, nested=nested)}
     system = _render_system(messages)
     if system:
         body["systemInstruction"] = {"parts": system}
@@ -138,10 +143,11 @@ def _render_system(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _render_contents(messages: Sequence[Message], *, nested: bool) -> list[dict[str, Any]]:
     """The contents, of which each is by the other side than the one before: answers to the calls of
     one turn have to stand together, and a "function call turn comes immediately after a user turn
-    or after a function response turn"."""
+    or after a function response turn". What tools show is `nested` in their answers, or after them.
+    """
     contents: list[dict[str, Any]] = []
     tool_names: dict[str, str] = {}
     turn = _current_turn(messages)
@@ -150,7 +156,7 @@ def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if isinstance(message, SystemMessage):
             continue
         if isinstance(message, ToolResponseMessage):
-            role, parts = "user", [_render_tool_response(message, tool_names, path)]
+            role, parts = "user", _render_tool_response(message, tool_names, path, nested=nested)
         elif isinstance(message, CompletionMessage):
             tool_names.update((call.call_id, call.tool_name) for call in message.tool_calls)
             role, parts = "model", _render_completion(message, path, in_current_turn=index >= turn)
@@ -163,11 +169,23 @@ def _render_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
             contents[-1]["parts"].extend(parts)
         elif parts:
             contents.append({"role": role, "parts": parts})
+    for before, content in pairwise(contents):
+        _put_in_order(content["parts"], before["parts"])
     if not contents:
         raise invalid_parameter(
             "messages", "Gemini's API wants at least one message that is no system message."
         )
     return contents
+
+
+def _put_in_order(parts: list[dict[str, Any]], before: Sequence[dict[str, Any]]) -> None:
+    """Answers as their calls are, by whose places some tell them apart (`functionResponse.id does
+    not match functionCall.id`, router-for-me/CLIProxyAPI#5063, 2026-11-28); all else after them."""
+    ids = [part["functionCall"]["id"] for part in before if "functionCall" in part]
+    places = {call_id: place for place, call_id in enumerate(ids)}
+    if places:
+        last = len(places)
+        parts.sort(key=lambda part: places.get(part.get("functionResponse", {}).get("id"), last))
 
 
 def _current_turn(messages: Sequence[Message]) -> int:
@@ -229,8 +247,8 @@ def _render_call(call: AnyToolCall) -> dict[str, Any]:
 
 
 def _render_tool_response(
-    message: ToolResponseMessage, tool_names: Mapping[str, str], path: str
-) -> dict[str, Any]:
+    message: ToolResponseMessage, tool_names: Mapping[str, str], path: str, *, nested: bool
+) -> list[dict[str, Any]]:
     name = tool_answered(message, tool_names, path)
     text = content_text(with_names_told(message.content))
     response: dict[str, Any] = {
@@ -238,10 +256,11 @@ def _render_tool_response(
         "name": name,
         "response": {"error" if message.is_error else "output": text},
     }
-    media = media_in(message.content)
-    if media:
-        response["parts"] = [_render_part(each, f"{path}.content") for each in media]
-    return {"functionResponse": response}
+    media = [_render_part(each, f"{path}.content") for each in media_in(message.content)]
+    if media and nested:
+        response["parts"] = media
+        media = []
+    return [{"functionResponse": response}, *media]
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
@@ -320,6 +339,10 @@ _SAMPLING = {
 }
 """Its words for OpenAI's, but for those that are said elsewhere."""
 
+LARGEST_SEED = (1 << 31) - 1
+"""They are 32 bits wide (https://ai.google.dev/api/generate-content#generationconfig, 2026-11-28:
+`integer`, and not `string (int64 format)`), and OpenAI's 64."""
+
 RENDERED_PARAMETERS = rendered_parameters(
     _SAMPLING, "frequency_penalty", "logprobs", "presence_penalty", "top_logprobs"
 )
@@ -328,7 +351,7 @@ RENDERED_PARAMETERS = rendered_parameters(
 
 def _render_generation_config(request: ChatCompletionRequest) -> dict[str, Any]:
     sampling = request.sampling
-    config = sampling_members(sampling, _SAMPLING)
+    config = sampling_members(sampling, _SAMPLING, largest_seed=LARGEST_SEED)
     # There are models that refuse any, be it none.
     if sampling.presence_penalty:
         config["presencePenalty"] = sampling.presence_penalty

@@ -11,7 +11,7 @@ from typing import Any
 
 from llama_compat.dialects.alternating import with_a_turn
 from llama_compat.dialects.gemini import FAMILY
-from llama_compat.dialects.gemini.requests import ALWAYS_THINKS, TIERS
+from llama_compat.dialects.gemini.requests import ALWAYS_THINKS, LARGEST_SEED, TIERS
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
@@ -231,7 +231,7 @@ _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
-    config = sampling_members(request.sampling, _SAMPLING)
+    config = sampling_members(request.sampling, _SAMPLING, largest_seed=LARGEST_SEED)
     choice = request.tool_choice
     if request.tools and choice is not None:
         config["tool_choice"] = (

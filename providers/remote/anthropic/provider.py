@@ -22,7 +22,7 @@ from llama_compat.fitting.forced_reply import (
     with_json_call,
 )
 from llama_compat.fitting.hints import USERS, HintPlaces
-from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, TOOL_CHOICES
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.mixins import (
     ChatOnlyMixin,
@@ -104,7 +104,9 @@ class AnthropicMessagesProvider(
     relays = _PATHS.keys()
 
     parameters = anthropic_messages.RENDERED_PARAMETERS
-    placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
+    # "input_schema does not support oneOf, allOf, or anyOf at the top level"
+    # (anthropics/claude-code#40075, 2026-11-28).
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, TOOL_CHOICES})
     hint_places = HintPlaces(
         frozenset(USERS),
         one_user=True,

@@ -19,7 +19,7 @@ from llama_compat.dialects.stop_lists import StopBound
 from llama_compat.events import with_told
 from llama_compat.fitting.forced_reply import json_by_call, with_json_call
 from llama_compat.fitting.hints import HintPlaces, MetadataPlace
-from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS
+from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, TOOL_CHOICES
 from llama_compat.mixins import (
     ChatOnlyMixin,
     OpenAIChatCompletionUnsupportedMixin,
@@ -92,7 +92,7 @@ class BedrockConverseProvider(
     config: BedrockConverseConfig
 
     parameters = bedrock_converse.RENDERED_PARAMETERS
-    placeless = frozenset({IMAGE_DETAIL, SPEAKERS})
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, TOOL_CHOICES})
     hint_places = HintPlaces(
         # botocore 1.44.5, bedrock-runtime: `RequestMetadata`.
         metadata=MetadataPlace(

@@ -10,7 +10,12 @@ from msgspec import structs
 
 from llama_compat.dialects import ollama
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS
+from llama_compat.fitting.placeless import (
+    IMAGE_DETAIL,
+    SPEAKERS,
+    STRICT_TOOLS,
+    TOOL_CHOICES,
+)
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
     OpenAICompletionUnsupportedMixin,
@@ -49,7 +54,8 @@ class OllamaProvider(
     config: OllamaConfig
 
     parameters = ollama.RENDERED_PARAMETERS
-    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS})
+    # Of parameters it reads little but the properties (its `api.ToolFunctionParameters`).
+    placeless = frozenset({IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS, TOOL_CHOICES})
     embedding_parameters = frozenset({"dimensions"})
     relays = ollama_relay.PATHS.keys()
 

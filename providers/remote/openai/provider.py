@@ -22,7 +22,7 @@ from llama_compat.errors import unsupported_capability, unsupported_parameter, u
 from llama_compat.events import with_told
 from llama_compat.exchange import Call, Reply, Target
 from llama_compat.fitting.hints import places_but_for
-from llama_compat.fitting.placeless import SPEAKERS
+from llama_compat.fitting.placeless import SPEAKERS, TOOL_CHOICES
 from llama_compat.hosted.asked.named import has_search_options
 from llama_compat.hosted.vocabulary import WEB_SEARCH, WebSearchTool
 from llama_compat.media.documents import have_addresses
@@ -119,6 +119,8 @@ class RemoteOpenAIProvider(
         self.rerank_parameters = RERANK_PARAMETERS[self._rerank_wire]
         if not vendor.takes_speakers:
             self.placeless = _NO_SPEAKERS
+        if not vendor.takes_tool_choices:
+            self.placeless |= {TOOL_CHOICES}
         refused = vendor.refused | self.config.unsupported_parameters
         self.hint_places = places_but_for(refused)
         self.parameters = self._rendered_parameters() - (refused - _SEEN_TO_HERE)

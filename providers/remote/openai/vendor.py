@@ -56,6 +56,9 @@ class Vendor:
         call_id_limit: of how many characters they are at most, whoever made them; None for any.
         stops: which stop strings it takes.
         takes_speakers: whether it takes a `name` in messages of others than tools.
+        takes_tool_choices: whether the parameters of tools may be one of several schemas: "schema
+            must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top
+            level".
         takes_refusals: whether it knows the member `refusal` of messages, which is OpenAI's own; to
             others it is told as text.
         documents: the part of a message that a file is; None where there is none for it.
@@ -90,6 +93,7 @@ class Vendor:
     call_id_limit: int | None = None
     stops: StopBound = ANY_STOPS
     takes_speakers: bool = True
+    takes_tool_choices: bool = True
     takes_refusals: bool = False
     documents: Literal["file", "document_url"] | None = "file"
     fetches_documents: bool = False

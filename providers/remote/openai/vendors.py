@@ -66,6 +66,7 @@ VENDORS: dict[str, Vendor] = {
     ),
     "remote::openai": Vendor(
         name="OpenAI",
+        takes_tool_choices=False,
         takes_refusals=True,
         base_url="https://api.openai.com/v1",
         key_variable="OPENAI_API_KEY",
@@ -94,6 +95,7 @@ VENDORS: dict[str, Vendor] = {
     ),
     "remote::azure": Vendor(
         name="Azure OpenAI",
+        takes_tool_choices=False,
         takes_refusals=True,
         key_variable="AZURE_OPENAI_API_KEY",
         key_header="api-key",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_a_user_comes_first() -> None:
 
 
 def test_a_conversation() -> None:
-    image = ImageContent(f"data:image/jpg;base64,{PIXEL}")
+    photo = base64.b64encode(b"\xff\xd8\xff\xe0 and more").decode()
+    image = ImageContent(f"data:image/jpg;base64,{photo}")
     messages = (
         SystemMessage("Be brief."),
         UserMessage((TextContent("Look"), image, TextContent(" "))),
@@ -109,7 +111,7 @@ def test_a_conversation() -> None:
         CompletionMessage((RefusalContent("No."),)),
         UserMessage("Well?"),
     )
-    picture = {"image": {"format": "jpeg", "source": {"bytes": PIXEL}}}
+    picture = {"image": {"format": "jpeg", "source": {"bytes": photo}}}
     assert render(messages=messages) == {
         "system": [{"text": "Be brief."}, {"text": "Really."}],
         "messages": [

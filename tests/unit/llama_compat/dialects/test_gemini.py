@@ -35,6 +35,7 @@ from llama_compat.types import (
     StreamEvent,
     SystemMessage,
     TextContent,
+    ThinkingForm,
     TokenLogProb,
     TokenLogProbs,
     ToolCall,
@@ -68,7 +69,7 @@ def read_request(body: dict[str, Any]) -> ChatCompletionRequest:
         shape = ResponseFormat("json_object")
     wanted = config.get("responseLogprobs")
     return ChatCompletionRequest(
-        model="gemini-2.5-flash",
+        model="gemini-3.8-flash",
         messages=(
             *(
                 SystemMessage(part["text"])
@@ -378,7 +379,7 @@ def requests(draw: st.DrawFn) -> ChatCompletionRequest:
         presence_penalty=draw(st.sampled_from([0.0, 0.5, -1.0])),
     )
     return ChatCompletionRequest(
-        model="gemini-2.5-flash",
+        model="gemini-3.8-flash",
         messages=draw(vocabulary.conversations(signed=True)),
         sampling=sampling,
         tools=offered,
@@ -391,7 +392,8 @@ def requests(draw: st.DrawFn) -> ChatCompletionRequest:
 
 @given(requests())
 def test_a_request_comes_back_as_it_was(request: ChatCompletionRequest) -> None:
-    body = json.loads(msgspec.json.encode(render_request(request)))
+    told = structs.replace(request, thinking=ThinkingForm("budget"))
+    body = json.loads(msgspec.json.encode(render_request(told)))
     sdk.check_request(body)
     assert read_request(body) == request
 
@@ -443,8 +445,8 @@ def test_answers_to_calls_stand_together_under_the_names_of_their_tools() -> Non
         {
             "role": "user",
             "parts": [
-                function_response("2", "two"),
                 function_response("1", "one"),
+                function_response("2", "two"),
                 {"text": "So?"},
             ],
         },
@@ -759,3 +761,20 @@ def test_what_the_caller_set_is_sent_even_if_it_is_the_usual_default() -> None:
     config = rendered(UserMessage("Hi"), sampling=sampling)["generationConfig"]
     assert (config["temperature"], config["topP"]) == (1.0, 1.0)
     assert "generationConfig" not in rendered(UserMessage("Hi"))
+
+
+@pytest.mark.parametrize(
+    ("seed", "told"),
+    [
+        (7, 7),
+        (-7, -7),
+        (2**31 - 1, 2**31 - 1),
+        (2**31 + 5, 5),
+        (2**40 + 7, 7),
+        (-(2**40) - 1, 2**31 - 1),
+    ],
+)
+def test_a_seed_is_of_32_bits(seed: int, told: int) -> None:
+    sampling = SamplingParams(seed=seed)
+    body = render_request(ChatCompletionRequest("m", (UserMessage("Hi"),), sampling))
+    assert body["generationConfig"]["seed"] == told

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from llama_compat.fitting.placeless import IMAGE_DETAIL, SPEAKERS, STRICT_TOOLS, without_placeless
+from llama_compat.fitting.placeless import (
+    IMAGE_DETAIL,
+    SPEAKERS,
+    STRICT_TOOLS,
+    TOOL_CHOICES,
+    without_placeless,
+)
 from llama_compat.types import (
     ChatCompletionRequest,
     CompletionMessage,
@@ -24,6 +30,9 @@ NAMED: tuple[Message, ...] = (
     UserMessage("Hi", name="ann"),
     CompletionMessage.of("x", name="bot"),
     ToolResponseMessage("c1", "22"),
+)
+CHOICE = ToolDefinition(
+    "g", parameters={"type": "object", "anyOf": [{"required": ["a"]}]}, strict=True
 )
 STRICT, OPEN = ToolDefinition("f", strict=True), ToolDefinition("f", strict=False)
 
@@ -75,3 +84,24 @@ def test_what_has_no_place_is_left_out_by_name(
         assert [each.content for each in left] == [each.content for each in messages]
     if STRICT_TOOLS in names:
         assert [each.strict for each in changes[STRICT_TOOLS]["tools"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("tools", "placeless", "names"),
+    [
+        ((OPEN, CHOICE), {TOOL_CHOICES}, [TOOL_CHOICES]),
+        ((OPEN, CHOICE), {STRICT_TOOLS, TOOL_CHOICES}, [STRICT_TOOLS, TOOL_CHOICES]),
+        ((OPEN, CHOICE), {SPEAKERS}, []),
+        ((OPEN, STRICT), {TOOL_CHOICES}, []),
+    ],
+)
+def test_tools_may_lose_both_how_they_are_held_to_and_what(
+    tools: tuple[ToolDefinition, ...], placeless: set[str], names: list[str]
+) -> None:
+    changes = without_placeless(ChatCompletionRequest("m", PLAIN, tools=tools), placeless)
+    assert list(changes) == names
+    told = tools if not changes else list(changes.values())[-1]["tools"]
+    assert [tool.tool_name for tool in told] == [tool.tool_name for tool in tools]
+    has_choice = any("anyOf" in (tool.parameters or {}) for tool in told)
+    assert has_choice is (CHOICE in tools and TOOL_CHOICES not in placeless)
+    assert any(tool.strict for tool in told) is (STRICT_TOOLS not in placeless)

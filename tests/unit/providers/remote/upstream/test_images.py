@@ -89,6 +89,10 @@ def test_reads_data_urls() -> None:
     image = parse_data_url("data:image/png;base64,aGk=", "messages[0].content")
     assert (image.media_type, image.base64) == ("image/png", "aGk=")
     assert image.data_url == "data:image/png;base64,aGk="
+    jpeg = base64.b64encode(b"\xff\xd8\xff\xe0 and more").decode()
+    for said in ("image/png", "image/jpeg", "image/jpg", "image/heic"):
+        assert parse_data_url(f"data:{said};base64,{jpeg}", "x").media_type == "image/jpeg"
+    assert parse_data_url("data:image/png;base64,/9", "x").media_type == "image/png"
     assert parse_data_url("DATA:image/JPG;name=a;BASE64,aGk=", "x").media_type == "image/jpeg"
 
 
