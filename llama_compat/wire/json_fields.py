@@ -8,6 +8,7 @@ and written back from the same bytes.
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -64,7 +65,8 @@ _EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
 
 
 def with_items(listed: Raw, change: Callable[[list[Raw]], Sequence[Raw]]) -> Raw:
-    """A list of a client's with the items that `change` makes of its own, which may be the same.
+    """A list of a client's with the items that `change` makes of its own, which may be the same,
+    or fewer.
 
     Items that are the same keep their bytes. The very same list comes back if all are, and if it is
     none or can't be read, by `change` either: the vendor says better what is wrong with it.
@@ -74,7 +76,7 @@ def with_items(listed: Raw, change: Callable[[list[Raw]], Sequence[Raw]]) -> Raw
         changed = change(items)
     except UNREADABLE:
         return listed
-    if all(new is old for new, old in zip(changed, items, strict=True)):
+    if len(changed) == len(items) and all(map(operator.is_, changed, items)):
         return listed
     return to_raw(changed)
 

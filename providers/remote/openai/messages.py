@@ -44,6 +44,7 @@ class MessageForm:
         downloader: fetches what messages have the address of, and the vendor wants the bytes of.
 
     Attributes:
+        takes_thoughts: whether there is any.
         stand_ins: what is put into those members where there is nothing, and it wants something.
     """
 
@@ -53,6 +54,7 @@ class MessageForm:
         self._vendor = vendor
         self._reasoning_fields = reasoning_fields
         self._downloader = downloader
+        self.takes_thoughts = reasoning_fields is None or bool(reasoning_fields)
         taken = reasoning_fields or frozenset()
         self.stand_ins = {name: value for name, value in vendor.stand_ins.items() if name in taken}
 

@@ -264,7 +264,8 @@ class RemoteOpenAIProvider(
     async def _relay_responses(self, call: Call, target: Target) -> Reply:
         model = vendor_model(target.model, self.vendor)
         post = partial(self._exchange, call, target)
-        return await relay_responses(self.id, call, model, post)
+        reads = self._messages.takes_thoughts
+        return await relay_responses(self.id, call, model, post, reads_thoughts=reads)
 
     async def kept_reply(
         self, wire: str, target: Target, reply_id: str, *, cancel: bool = False

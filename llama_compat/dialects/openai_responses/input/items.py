@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Raw, structs
+from msgspec import structs
 
 from llama_compat.dialects.members import (
     as_list,
@@ -25,7 +25,7 @@ from llama_compat.dialects.openai_responses.input.hosted import (
 )
 from llama_compat.dialects.openai_responses.input.tools import model_name
 from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP
-from llama_compat.dialects.openai_responses.sealed import PREFIX, CallSeal, Summary, unseal
+from llama_compat.dialects.openai_responses.sealed import CallSeal, Summary, unseal
 from llama_compat.errors import APIError, invalid_parameter, missing_parameter
 from llama_compat.media.documents import document_at, document_in
 from llama_compat.tools.calls import parse_tool_call
@@ -46,8 +46,6 @@ from llama_compat.types import (
     ToolResponseMessage,
     UserMessage,
 )
-from llama_compat.wire.json_depth import MAX_DEPTH, is_deeper
-from llama_compat.wire.json_fields import from_raw, to_raw
 
 SUMMARY_INTRODUCTION = "Summary of the conversation up to here:\n\n"
 
@@ -313,30 +311,6 @@ def _summary(item: Mapping[str, Any]) -> Summary | None:
     sealed = item.get("encrypted_content")
     own = unseal(sealed) if isinstance(sealed, str) else None
     return own if isinstance(own, Summary) else None
-
-
-def for_other_servers(value: Raw) -> Raw:
-    """An `input` without what only this server can unseal; a summary is put in clear.
-
-    Another server would take it for its own, and refuse it.
-    """
-    if PREFIX.encode() not in bytes(value) or is_deeper(bytes(value), MAX_DEPTH):
-        return value
-    items = from_raw(value)
-    if not isinstance(items, list):
-        return value
-    return to_raw([each for item in items if (each := for_another_server(item)) is not None])
-
-
-def for_another_server(item: Any) -> Any:
-    """As `for_other_servers`, for one item; None for one that is left out."""
-    sealed = item.get("encrypted_content") if isinstance(item, dict) else None
-    own = unseal(sealed) if isinstance(sealed, str) else None
-    if own is None:
-        return item
-    if isinstance(own, Summary):
-        return {"type": "message", "role": "user", "content": SUMMARY_INTRODUCTION + own.text}
-    return None
 
 
 def parse_content(value: Any, path: str) -> Content:

@@ -14,7 +14,10 @@ from msgspec import Raw
 
 from llama_compat.dialects.counts import members
 from llama_compat.dialects.openai_responses.errors import error_event, response_error
-from llama_compat.dialects.openai_responses.input.items import for_other_servers
+from llama_compat.dialects.openai_responses.input.relayed import (
+    for_other_servers,
+    without_thoughts,
+)
 from llama_compat.dialects.openai_responses.output.events import LAST_EVENTS, EventWriter
 from llama_compat.dialects.openai_responses.output.response_object import (
     SEARCH_CALL,
@@ -26,7 +29,7 @@ from llama_compat.dialects.openai_responses.output.response_object import (
 from llama_compat.dialects.openai_responses.output.whole import whole_as_events
 from llama_compat.errors import APIError
 from llama_compat.exchange import JSON_HEADERS, Call, Reply
-from llama_compat.types import Usage
+from llama_compat.types import EARLIER_THOUGHTS, Usage
 from llama_compat.wire import sse
 from llama_compat.wire.json_fields import (
     JSONFields,
@@ -66,23 +69,49 @@ _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
 
 async def relay_responses(
-    provider: str, call: Call, model: str, post: Callable[[bytes], UpstreamExchange]
+    provider: str,
+    call: Call,
+    model: str,
+    post: Callable[[bytes], UpstreamExchange],
+    *,
+    reads_thoughts: bool = True,
 ) -> Reply:
     """Pass a call of the Responses API on, and its reply back.
+
+    Where the vendor can't unseal what was thought, as another one's model began the conversation,
+    or one of another account, it is asked again without that.
 
     Args:
         provider: the provider's id, for messages.
         call: what to pass on.
         model: what the vendor calls the model.
         post: sends a body to where the call's wire is.
+        reads_thoughts: whether the vendor takes thoughts that are in clear.
 
     Raises:
         APIError: whatever went wrong with the vendor.
     """
     fields = {**call.fields, "model": to_raw(model)}
-    if "input" in fields:
-        fields["input"] = for_other_servers(fields["input"])
-    exchange = post(encode_fields(fields))
+    given = fields.get("input")
+    if given is None:
+        return await _relayed(provider, call, post(encode_fields(fields)))
+    fields["input"] = told = for_other_servers(given, reads_thoughts=reads_thoughts)
+    try:
+        return await _relayed(provider, call, post(encode_fields(fields)))
+    except APIError as error:
+        fields["input"] = without_thoughts(told)
+        if error.code != _UNVERIFIED or fields["input"] is told:
+            raise
+    reply = await _relayed(provider, call, post(encode_fields(fields)))
+    reply.dropped = (*reply.dropped, EARLIER_THOUGHTS)
+    return reply
+
+
+_UNVERIFIED = "invalid_encrypted_content"
+"""400 "The encrypted content for item rs_... could not be verified" (openai/codex#8119)."""
+
+
+async def _relayed(provider: str, call: Call, exchange: UpstreamExchange) -> Reply:
     if not call.stream:
         return await whole_response(provider, exchange, call.operation.name, call.model)
     stream = ResponseStream(provider, call.model)

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from llama_compat.dialects.base import Operation
 from llama_compat.dialects.openai_responses.compact import TASK
 from llama_compat.dialects.openai_responses.input.items import (
     SUMMARY_INTRODUCTION,
     described_items,
-    for_other_servers,
     parse_input,
 )
 from llama_compat.dialects.openai_responses.input.requests import parse_request
@@ -46,7 +44,7 @@ from llama_compat.types import (
     TopPSamplingStrategy,
     UserMessage,
 )
-from llama_compat.wire.json_fields import from_raw, parse_fields, to_raw
+from llama_compat.wire.json_fields import parse_fields, to_raw
 
 URL = "https://example.org/a.png"
 
@@ -589,15 +587,6 @@ def test_streams_of_what_comes_whole_are_refused() -> None:
 def test_tokens_that_cannot_be_counted_are_refused() -> None:
     with pytest.raises(APIError, match="web_search"):
         INPUT_TOKENS.parse({"input": "Hi", "tools": [{"type": "web_search"}]}, "own")
-
-
-def test_what_only_this_server_can_unseal_stays_here() -> None:
-    own = [user(), OWN_REASONING, {"type": "compaction", "encrypted_content": seal(Summary("S"))}]
-    sent = from_raw(for_other_servers(to_raw([*own, FOREIGN_REASONING])))
-    summary = {"type": "message", "role": "user", "content": SUMMARY_INTRODUCTION + "S"}
-    assert sent == [user(), summary, FOREIGN_REASONING]
-    untouched = Raw(b'[ {"role":"user", "content" : 1.0} ]')
-    assert for_other_servers(untouched) is untouched
 
 
 @pytest.mark.parametrize("text", ["", "gAAA", PREFIX, PREFIX + "!!", PREFIX + "e30="])
