@@ -66,6 +66,10 @@ def render_tag(model: ModelInfo) -> dict[str, Any]:
     }
 
 
+NO_SIZE = {"size": 0, "size_vram": 0}
+"""The members of a line of `/api/ps` that say what a model takes, where another line does."""
+
+
 def render_running(
     model: ModelInfo, *, sizes: Mapping[str, int] | None = None, expires: float | None = None
 ) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from routing.runtime import list_models, runtime_of
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from providers.local.residency.resident import Resident
+
 
 _MANAGED = (
     ("POST", "/api/pull"),
@@ -56,15 +58,21 @@ async def tags(request: Request) -> dict[str, Any]:
 
 async def running(request: Request) -> dict[str, Any]:
     """The models of the engines in this process: those that share memory while they are loaded,
-    the others as long as it runs."""
+    the others as long as it runs.
+
+    A model and its adapters are in memory once: its own line, or the first of theirs where it has
+    none, says what that takes, and the others nothing.
+    """
     runtime = runtime_of(request)
     engines = {each.id for each in runtime.providers.values() if each.stats()}
     listed = [each for each in await list_models(request) if each.owned_by in engines]
-    shown = []
+    shown: list[dict[str, Any]] = []
+    sized: dict[Resident, tuple[bool, int]] = {}
     for each in listed:
         route = await runtime.models.seen(each.id, request.scope["principal"])
         provider, model = route.provider, route.target.model
-        if provider.is_adapted(model) and not provider.has_adapter(model):
+        is_adapted = provider.is_adapted(model)
+        if is_adapted and not provider.has_adapter(model):
             continue
         resident = provider.resident(model)
         if resident is None:
@@ -72,9 +80,14 @@ async def running(request: Request) -> dict[str, Any]:
             continue
         now = resident.snapshot()
         if now.state is Whereabouts.ready:
+            sized[resident] = min(sized.get(resident, (True, len(shown))), (is_adapted, len(shown)))
             left = now.expires_seconds
             expires = None if left is None else time.time() + left
             shown.append(models.render_running(each, sizes=now.sizes, expires=expires))
+    told = {place for _, place in sized.values()}
+    for place, line in enumerate(shown):
+        if place not in told:
+            line |= models.NO_SIZE
     return {"models": shown}
 
 
