@@ -51,6 +51,7 @@ from llama_compat.hosted.loop import looped
 from llama_compat.hosted.vocabulary import WEB_SEARCH, HostedCall, HostedCallDelta
 from llama_compat.off_loop import off_loop
 from llama_compat.reasoning.recollection import TurnPlace
+from llama_compat.tools.members import with_fitting_members, with_own_members
 from llama_compat.tools.names import with_fitting_names, with_own_names
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -204,22 +205,33 @@ def _named(
     request: GenerationRequest,
     fitted: Fitted,
 ) -> Events:
-    """What `generate` gives for `request`, whose tools its vendor may have to know by other
-    names."""
-    form = provider.tool_names
-    if form is None or not isinstance(request, ChatCompletionRequest):
+    """What `generate` gives for `request`, whose tools, and what they are given, its vendor may
+    have to know by other names."""
+    if not isinstance(request, ChatCompletionRequest):
         return generate(cast(Asked, request))
-    told = with_fitting_names(request, form)
+    form, members = provider.tool_names, provider.member_names
+    named = request if form is None else with_fitting_names(request, form)
+    told = named if members is None else with_fitting_members(named, members)
     stream = generate(cast(Any, told))
-    if told is request:
-        return stream
-    if _TOOL_NAMES not in fitted.adapted:
-        fitted.adapted.append(_TOOL_NAMES)
-    return with_own_names(stream, request, form)
+    if members is not None and told is not named:
+        _tell(fitted, _MEMBER_NAMES)
+        stream = with_own_members(stream, named, members)
+    if form is not None and named is not request:
+        _tell(fitted, _TOOL_NAMES)
+        stream = with_own_names(stream, request, form)
+    return stream
+
+
+def _tell(fitted: Fitted, name: str) -> None:
+    if name not in fitted.adapted:
+        fitted.adapted.append(name)
 
 
 _TOOL_NAMES = "tools.name"
 """What `adapted` calls names of tools that their vendor knows by others."""
+
+_MEMBER_NAMES = "tools.parameters.properties"
+"""The same of what they are given."""
 
 
 async def replayed(translation: Translation, call: Call, recording: Recording) -> Reply:
@@ -349,6 +361,8 @@ async def answer_token_count(
         request = cast(ChatCompletionRequest, guarded)
     if provider.tool_names is not None:
         request = with_fitting_names(request, provider.tool_names)
+    if provider.member_names is not None:
+        request = with_fitting_members(request, provider.member_names)
     tokens: int = await count_tokens(request)
     return Reply(translation.render_reply(tokens), headers=JSON_HEADERS)
 

@@ -124,6 +124,9 @@ class Provider:
     """The names that its vendor takes for tools; those of a request that it would refuse are told
     in another way. None where it takes any."""
 
+    member_names: NameForm | None = None
+    """The same for members of what tools are given."""
+
     loads_models: bool = False
     """Whether `start` loads the models that the template wants, and can answer from no others."""
 

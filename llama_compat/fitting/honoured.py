@@ -85,6 +85,11 @@ class VocabularyProvider(Protocol):
         ...
 
     @property
+    def member_names(self) -> NameForm | None:
+        """The same for members of their arguments."""
+        ...
+
+    @property
     def parameters(self) -> frozenset[str]:
         """OpenAI's names of the parameters of chats and completions that it honours."""
         ...

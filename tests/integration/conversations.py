@@ -134,6 +134,13 @@ def _chats() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     refused = {"role": "assistant", "content": None, "refusal": "I won't."}
     yield "a refusal", [ASKED, refused, ASKED], {}
     yield "a picture alone", [_said("user", [_PICTURE])], {}
+    odata = {"type": "object", "properties": {"$top": {"type": "integer"}}, "required": ["$top"]}
+    paged = [_said("assistant", None, tool_calls=[_call("c1", '{"$top": 5}')]), _given("c1")]
+    yield (
+        "odd names of members",
+        [ASKED, *paged],
+        {"tools": [{"type": "function", "function": {"name": "weather", "parameters": odata}}]},
+    )
     misnamed = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{JPEG}"}}
     yield "a picture of another type", [_said("user", [misnamed])], {}
     yield "a seed of 64 bits", [ASKED], {"seed": (1 << 40) + 7}

@@ -40,6 +40,7 @@ def anthropic(body: dict[str, Any]) -> Complaints:
             yield "tools.input_schema.type: Field required"
         yield from _root_choices(tool["input_schema"])
         yield from draft_2020_12(tool["input_schema"])
+        yield from _keys(tool["input_schema"])
     if len(tools) < len(body.get("tools", ())):
         yield "tools: Tool names must be unique."
     if "tool_choice" in body and not tools:
@@ -54,6 +55,18 @@ def _root_choices(schema: dict[str, Any]) -> Complaints:
     if schema.keys() & {"oneOf", "allOf", "anyOf"}:
         # anthropics/claude-code#40075 (2026-11-28)
         yield "input_schema does not support oneOf, allOf, or anyOf at the top level"
+
+
+def _keys(schema: Any) -> Complaints:
+    """anthropics/claude-code#79418 (2026-11-28)."""
+    if isinstance(schema, dict):
+        for name in schema.get("properties", ()):
+            if not re.fullmatch("[a-zA-Z0-9_.-]{1,64}", name):
+                yield f"Property keys should match pattern: {name}"
+        for each in schema.values():
+            yield from _keys(each)
+    for each in schema if isinstance(schema, list) else ():
+        yield from _keys(each)
 
 
 def draft_2020_12(schema: Any) -> Complaints:
@@ -290,6 +303,7 @@ def _config(body: dict[str, Any]) -> Complaints:
             yield "inputSchema.json.type must be object"
         yield from _root_choices(spec["inputSchema"]["json"])
         yield from draft_2020_12(spec["inputSchema"]["json"])
+        yield from _keys(spec["inputSchema"]["json"])
     told = body.get("requestMetadata", {"x": ""})
     if not 1 <= len(told) <= 16 or not all(map(_METADATA.fullmatch, (*told, *told.values()))):
         yield "requestMetadata: does not match"

@@ -521,3 +521,36 @@ def test_what_a_tool_shows_is_told_as_the_model_takes_it(
     ]
     assert json.dumps(parts).count(PNG) == 2
     assert parts[-1] == {"text": "And?"} or "inlineData" in parts[-1]
+
+
+ODATA: Any = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {"type": "object", "properties": {"city": {}, "$top": {"type": "integer"}}},
+    },
+}
+
+
+@STREAMED
+def test_members_of_arguments_have_the_names_that_the_vendor_takes(
+    server: ServerProcess, vendors: StrictModels, stream: bool
+) -> None:
+    choice = {"type": "function", "function": {"name": "look"}}
+    sdk = client(server).chat.completions
+    asked: Any = {
+        "model": "claude-opus-5",
+        "messages": [{"role": "user", "content": "Weather?"}],
+        "tools": [ODATA],
+        "tool_choice": choice,
+    }
+    if stream:
+        with sdk.stream(**asked) as events:
+            message = events.get_final_completion().choices[0].message
+    else:
+        message = sdk.create(**asked).choices[0].message
+    [call] = message.tool_calls or ()
+    assert json.loads(call.function.arguments) == {"city": "Bern"}
+    [tool] = vendors.seen["claude"].body["tools"]
+    [city, top] = tool["input_schema"]["properties"]
+    assert (city, top.startswith("_top_")) == ("city", True)

@@ -30,6 +30,7 @@ from llama_compat.mixins import (
     OpenAICompletionUnsupportedMixin,
 )
 from llama_compat.reasoning.recollection import ReasoningRule
+from llama_compat.tools.members import ANTHROPIC_MEMBERS
 from llama_compat.tools.names import ANTHROPIC_NAMES
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -114,6 +115,7 @@ class AnthropicMessagesProvider(
         tiers=frozenset(anthropic_messages.SERVICE_TIERS),
     )
     tool_names = ANTHROPIC_NAMES
+    member_names = ANTHROPIC_MEMBERS
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]

@@ -27,6 +27,7 @@ from llama_compat.mixins import (
 )
 from llama_compat.reasoning.recollection import ReasoningRule
 from llama_compat.settings.model import TemplateSettings
+from llama_compat.tools.members import ANTHROPIC_MEMBERS
 from llama_compat.tools.names import OPENAI_NAMES
 from llama_compat.types import ChatCompletionRequest, CompletionRequest, StreamEvent
 from providers.base import ProviderConfig, ProviderModel
@@ -104,6 +105,7 @@ class BedrockConverseProvider(
     # Its `serviceTier` is no hint: a model or a region without that tier answers 400
     # ValidationException (strands-agents/sdk-python#1799, 2026-11-28).
     tool_names = OPENAI_NAMES  # Its own are the same.
+    member_names = ANTHROPIC_MEMBERS
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
