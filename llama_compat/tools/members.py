@@ -80,7 +80,7 @@ async def with_own_members(
 
 def _fitted(request: ChatCompletionRequest, form: NameForm) -> dict[str, Names]:
     """The names that fit, by the members' own and by tool; of tools that need none, nothing."""
-    fitted = {}
+    fitted: dict[str, Names] = {}
     for tool in request.tools:
         odd = {name for name in _members(tool.parameters) if not form.takes(name)}
         if odd:

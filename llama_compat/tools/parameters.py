@@ -24,21 +24,23 @@ def object_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     return _up_to_date({"type": "object", "properties": {}, **(parameters or {})})
 
 
-def _up_to_date(schema: Any) -> Any:
-    if not isinstance(schema, dict):
-        return schema
+def _inner(schema: Any) -> Any:
+    return _up_to_date(schema) if isinstance(schema, dict) else schema
+
+
+def _up_to_date(schema: Mapping[str, Any]) -> dict[str, Any]:
     told = dict(schema)
     for name in _BY_NAME:
         if isinstance(inner := told.get(name), dict):
-            told[name] = {each: _up_to_date(value) for each, value in inner.items()}
+            told[name] = {each: _inner(value) for each, value in inner.items()}
     for name in _LISTED:
         if isinstance(listed := told.get(name), list):
-            told[name] = [_up_to_date(each) for each in listed]
+            told[name] = [_inner(each) for each in listed]
     if isinstance(told.get("items"), list):
         _say_places(told)
     for name in _INNER:
         if name in told:
-            told[name] = _up_to_date(told[name])
+            told[name] = _inner(told[name])
     for name, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(excluded := told.get(name), bool):
             del told[name]
@@ -54,7 +56,7 @@ def _up_to_date(schema: Any) -> Any:
 
 def _say_places(schema: dict[str, Any]) -> None:
     """A list of a schema for each place, which was `items`, and what comes after those."""
-    places = [_up_to_date(each) for each in schema.pop("items")]
+    places = [_inner(each) for each in schema.pop("items")]
     more = schema.pop("additionalItems", None)
     schema["prefixItems"] = places
     schema["items"] = more if isinstance(more, dict) else {}
