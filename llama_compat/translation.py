@@ -208,7 +208,7 @@ def _named(
     """What `generate` gives for `request`, whose tools, and what they are given, its vendor may
     have to know by other names."""
     if not isinstance(request, ChatCompletionRequest):
-        return generate(request)
+        return generate(cast(Any, request))
     form, members = provider.tool_names, provider.member_names
     named = request if form is None else with_fitting_names(request, form)
     told = named if members is None else with_fitting_members(named, members)
