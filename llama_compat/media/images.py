@@ -53,7 +53,9 @@ def parse_data_url(url: str, param: str) -> EncodedFile:
         )
     media_type, data = match[1].lower(), url[match.end() :]
     said = _MISSPELT_MEDIA_TYPES.get(media_type, media_type)
-    return EncodedFile(media_type_of(_beginning(data)) or said, data)
+    found = media_type_of(_beginning(data))
+    # The two bytes of a BMP say too little against what somebody says.
+    return EncodedFile(said if found is None or found == "image/bmp" else found, data)
 
 
 def _beginning(data: str) -> bytes:

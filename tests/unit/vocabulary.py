@@ -50,7 +50,8 @@ json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=3)
 @st.composite
 def images(draw: st.DrawFn) -> ImageContent:
     kind = draw(st.sampled_from(["jpeg", "png", "gif", "webp"]))
-    content = base64.b64encode(draw(st.binary(min_size=1, max_size=8))).decode()
+    # The first byte is one with which no image of another kind begins.
+    content = base64.b64encode(b"\0" + draw(st.binary(max_size=7))).decode()
     return ImageContent(f"data:image/{kind};base64,{content}")
 
 

@@ -58,15 +58,13 @@ async def tags(request: Request) -> dict[str, Any]:
 
 async def running(request: Request) -> dict[str, Any]:
     """The models of the engines in this process: those that share memory while they are loaded,
-    the others as long as it runs.
-
-    A model and its adapters are in memory once: its own line, or the first of theirs where it has
-    none, says what that takes, and the others nothing.
-    """
+    the others as long as it runs."""
     runtime = runtime_of(request)
     engines = {each.id for each in runtime.providers.values() if each.stats()}
     listed = [each for each in await list_models(request) if each.owned_by in engines]
     shown: list[dict[str, Any]] = []
+    # A model and its adapters are in memory once: its own line, or the first of theirs where it has
+    # none, says what that takes, and the others nothing.
     sized: dict[Resident, tuple[bool, int]] = {}
     for each in listed:
         route = await runtime.models.seen(each.id, request.scope["principal"])

@@ -93,6 +93,7 @@ def test_reads_data_urls() -> None:
     for said in ("image/png", "image/jpeg", "image/jpg", "image/heic"):
         assert parse_data_url(f"data:{said};base64,{jpeg}", "x").media_type == "image/jpeg"
     assert parse_data_url("data:image/png;base64,/9", "x").media_type == "image/png"
+    assert parse_data_url("data:image/png;base64,Qk0=", "x").media_type == "image/png"
     assert parse_data_url("DATA:image/JPG;name=a;BASE64,aGk=", "x").media_type == "image/jpeg"
 
 
