@@ -92,7 +92,8 @@ class Residency:
                 )
             kept = [each for each in self._residents if each.stay.is_pinned]
             others = sum(each.model.needs.get(device, 0) for each in kept)
-            beside = f" beside {_names(kept)}, kept always" if others and stay.is_pinned else ""
+            names = ", ".join(f"'{each.model.name}'" for each in kept)
+            beside = f" beside {names}, kept always" if others and stay.is_pinned else ""
             if size + (others if beside else 0) > bound:
                 raise ProviderStartError(
                     f"The model '{model.name}' of '{model.provider}' takes {in_words(size)} of"
@@ -323,13 +324,14 @@ class Residency:
         return sorted(wanted, key=lambda each: each.waiting[0].number)
 
     def _kept_from(self, resident: Resident, needs: Sizes) -> str:
-        """Why there can be no room for it, whoever leaves; empty if there can be."""
+        """Why there can be no room for it, whoever leaves; empty if there can be. Clients are told,
+        so it names no other model: they may not ask for those, and a name may be a file's path."""
         kept = [each for each in self._residents if each.stay.is_pinned and each is not resident]
         for device, size in needs.items():
             taken = sum(self.ledger.taken_by(each).get(device, 0) for each in kept)
             bound = self.ledger.bounds.get(device, 0)
             if taken + size > bound:
-                beside = f" beside {_names(kept)}, which are always kept" if taken else ""
+                beside = " beside those that are always kept" if taken else ""
                 return (
                     f"The model '{resident.model.name}' takes {in_words(size)} of '{device}', and"
                     f" has no room in {in_words(bound)}{beside}."
@@ -494,7 +496,3 @@ def _not_loaded(resident: Resident, why: str) -> APIError:
 def _unexpected(error: BaseException) -> BaseException | None:
     """`error`, where it is none that was made for people."""
     return None if isinstance(error, ProviderStartError) else error
-
-
-def _names(residents: Iterable[Resident]) -> str:
-    return ", ".join(f"'{each.model.name}'" for each in residents)

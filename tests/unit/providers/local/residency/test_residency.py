@@ -467,13 +467,14 @@ def test_what_can_not_be_parked_is_refused() -> None:
 @in_virtual_time
 async def test_what_never_fits_beside_those_that_are_kept_is_told_at_once() -> None:
     house = House(CPU)
-    a = house.add("a", {"cpu": 6}, keep="always")
+    a = house.add("/models/a.gguf", {"cpu": 6}, keep="always")
     b, c = house.add("b", {"cpu": 6}), house.add("c", {"cpu": 4})
     await house.residency.preload(a)
     waits = asking(house, (b, 0), (c, 0))
     told = await asyncio.gather(*waits, return_exceptions=True)
     assert isinstance(told[0], APIError)
-    assert "beside 'a'" in told[0].message
+    assert "beside those that are always kept" in told[0].message
+    assert "a.gguf" not in told[0].message  # nothing that this client knows of
     assert told[1] == 2.0
 
 
