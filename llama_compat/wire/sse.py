@@ -12,6 +12,8 @@ _DONE = b"[DONE]"
 
 _BOM = b"\xef\xbb\xbf"
 
+_CONTROL_CHARACTERS = bytes(each for each in range(0x20) if each != 0x0A)
+
 
 class Event(NamedTuple):
     """One event, or one comment line.
@@ -52,6 +54,11 @@ def is_utf8(events: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def has_control_characters(events: bytes) -> bool:
+    """Whether there are any but line feeds, which JSON has in no string: clients fail over them."""
+    return len(events.translate(None, _CONTROL_CHARACTERS)) < len(events)
 
 
 def last_data(body: bytes) -> bytes:

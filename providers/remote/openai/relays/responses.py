@@ -205,7 +205,8 @@ class ResponseStream(RelayedStream):
 
     def _take(self, events: bytes, out: list[bytes]) -> None:
         looked_into = any(marker in events for marker in _MARKERS)
-        if self.spoken and not looked_into and sse.is_utf8(events):
+        is_plain = sse.is_utf8(events) and not sse.has_control_characters(events)
+        if self.spoken and not looked_into and is_plain:
             self._give(events, out)
             return
         for event in _split(events):
