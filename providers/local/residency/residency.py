@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 
@@ -61,6 +62,11 @@ class Residency:
         for each in self._residents:
             if hopeless := self._kept_from(each, each.model.needs):
                 log.warning("%s Give models more `memory`.", hopeless)
+        self._turn()
+
+    def unbound(self) -> None:
+        """No template says any more what models may take: nobody waits for room."""
+        self.ledger.bounds = dict.fromkeys(self.ledger.bounds, sys.maxsize)
         self._turn()
 
     async def stop(self) -> None:
@@ -143,10 +149,7 @@ class Residency:
         if resident.state is Whereabouts.ready:
             return
         if not resident.stay.is_pinned and self.ledger.missing(resident, resident.model.needs):
-            log.warning(
-                "%s: not loaded yet, as there is no room for it beside the others",
-                resident.model.name,
-            )
+            log.warning("%s: not loaded yet, as the others leave it no room", resident.model.name)
             return
         try:
             await resident.load()
@@ -173,6 +176,11 @@ class Residency:
         self._residents.remove(resident)
         self._turn()
 
+    def forget(self, resident: Resident) -> None:
+        """See `Resident.forget`."""
+        self.ledger.put(resident, {})
+        self._residents.remove(resident)
+
     # Requests -------------------------------------------------------------------------------------
 
     async def lease(self, resident: Resident, keep_alive: float | None = None) -> ModelLease:
@@ -185,8 +193,7 @@ class Residency:
             return self._grant(resident, 0.0)
         self._check_waiting(resident)
         granted = asyncio.get_running_loop().create_future()
-        waiter = Waiter(next(self._numbers), self._now, granted)
-        resident.waiting.append(waiter)
+        resident.waiting.append(waiter := Waiter(next(self._numbers), self._now, granted))
         self._turn()
         try:
             async with asyncio.timeout(self.settings.wait_seconds):
@@ -282,8 +289,7 @@ class Residency:
             self._timer.cancel()
             self._timer = None
         if later:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(min(later), self._turn)
+            self._timer = asyncio.get_running_loop().call_at(min(later), self._turn)
 
     def _make_room(self, later: list[float]) -> Collection[Resident]:
         """Load what has room, and have others make room for what has not.
@@ -421,10 +427,10 @@ class Residency:
             self._is_out(resident)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            log.error("%s: not loaded: %s", model.name, error, exc_info=_unexpected(error))
-            why = f"The model '{model.name}' can't be loaded"
-            said = f"{why}: {error}" if isinstance(error, ProviderStartError) else f"{why}."
-            self._fail(resident, said)
+            is_meant = isinstance(error, ProviderStartError)  # made for people
+            log.error("%s: not loaded: %s", model.name, error, exc_info=not is_meant)
+            why = f": {error}" if is_meant else "."
+            self._fail(resident, f"The model '{model.name}' can't be loaded{why}")
             self._turn()
             return
         resident.task = None
@@ -491,8 +497,3 @@ class Residency:
 def _not_loaded(resident: Resident, why: str) -> APIError:
     error = APIError(503, why, code="model_not_loaded", headers=retry_after(5))
     return error.about(resident.model.name)
-
-
-def _unexpected(error: BaseException) -> BaseException | None:
-    """`error`, where it is none that was made for people."""
-    return None if isinstance(error, ProviderStartError) else error

@@ -479,6 +479,19 @@ async def test_what_never_fits_beside_those_that_are_kept_is_told_at_once() -> N
 
 
 @in_virtual_time
+async def test_nobody_waits_for_room_where_there_are_no_bounds_any_more() -> None:
+    house = House(CPU)
+    a, b = house.add("a", {"cpu": 8}), house.add("b", {"cpu": 8})
+    lease = await a.lease()
+    waits = asking(house, (b, 0))
+    await asyncio.sleep(1)
+    house.residency.unbound()
+    await asyncio.gather(*waits)
+    assert (a.state, house.events) == (Whereabouts.ready, ["+a", "+b"])
+    lease.release()
+
+
+@in_virtual_time
 async def test_what_takes_more_than_was_thought_has_others_make_room() -> None:
     house = House(CPU, stay_seconds=0)
     a, b = house.add("a", {"cpu": 5}), house.add("b", {"cpu": 5})
