@@ -84,6 +84,7 @@ class ServerSentStream(RelayedStream):
         while position < len(chunk) and not self.ended:
             if self._decoder.between_events:
                 position = self.quick(chunk, position, out)
+                position = sse.behind_blank_lines(chunk, position)
                 if position == len(chunk):
                     return
             end = chunk.find(b"\n\n", position) + 2

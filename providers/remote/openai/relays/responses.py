@@ -284,7 +284,7 @@ def _is_search(kind: str, fields: JSONFields) -> bool:
 
 def _split(events: bytes) -> Iterator[bytes]:
     begin = 0
-    while begin < len(events):
+    while (begin := sse.behind_blank_lines(events, begin)) < len(events):
         end = events.find(b"\n\n", begin) + 2
         if end < 2:
             end = len(events)
