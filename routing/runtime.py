@@ -364,6 +364,8 @@ class Runtime:
     def replaced_by(self, other: Runtime) -> None:
         """New requests go to `other`; what is not worked on there is worked on no more."""
         self.is_replaced = True
+        if self.residency is not None and other.residency is None:
+            self.residency.unbound()
         if self.vector_stores is not None and other.vector_stores is not self.vector_stores:
             self.vector_stores.begin_none()
         if self.batches is not None and other.batches is not self.batches:

@@ -43,11 +43,10 @@ class JSONLines:
             ValueError: a line is not a JSON object; the message says why.
             LineTooLongError: a line, complete or not, is over the limit.
         """
-        *ends, rest = chunk.split(self._separator)
-        for end in ends:
+        for end in ends_of_lines(chunk, self._separator):
             self._hold(end)
             yield from self.flush()
-        self._hold(rest)
+        self._hold(chunk[chunk.rfind(self._separator) + 1 :])
 
     def flush(self) -> Iterator[dict[str, Any]]:
         """The object, if any, that the end of the stream left without its separator.
@@ -66,6 +65,16 @@ class JSONLines:
             raise LineTooLongError(f"a line is longer than {self._max_line_bytes} bytes")
         if piece:
             self._pieces.append(piece)
+
+
+def ends_of_lines(chunk: bytes, separator: bytes) -> Iterator[bytes]:
+    """What `chunk` has of each line that it ends, but for those that are blank: of what is
+    compressed a few bytes are millions of them, which nobody should have to look at one by one."""
+    first, *others = chunk.split(separator)
+    if others:
+        del others[-1]  # it has no end yet
+        yield first
+        yield from filter(bytes.strip, others)
 
 
 def decode_object(line: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,10 @@ DONE = b"data: [DONE]\n\n"
 _DONE = b"[DONE]"
 
 _BOM = b"\xef\xbb\xbf"
+
+_BLANK_LINES = re.compile(rb"[\r\n]+")
+
+_CONTROL_CHARACTERS = bytes(each for each in range(0x20) if each != 0x0A)
 
 
 class Event(NamedTuple):
@@ -52,6 +57,18 @@ def is_utf8(events: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def has_control_characters(events: bytes) -> bool:
+    """Whether there are any but line feeds, which JSON has in no string: clients fail over them."""
+    return len(events.translate(None, _CONTROL_CHARACTERS)) < len(events)
+
+
+def behind_blank_lines(chunk: bytes, position: int) -> int:
+    """The place behind the blank lines at `position`, where an event would begin: they say nothing,
+    and of what is compressed a few bytes are millions of them."""
+    blank = _BLANK_LINES.match(chunk, position)
+    return position if blank is None else blank.end()
 
 
 def last_data(body: bytes) -> bytes:

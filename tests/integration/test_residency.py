@@ -341,6 +341,25 @@ def test_a_reload_changes_what_there_is_and_who_stays(tmp_path: Path) -> None:
         assert ask(server, "a").status == 200
 
 
+def test_who_waits_for_room_has_it_where_a_reload_takes_the_bounds_away(tmp_path: Path) -> None:
+    sizes = {"memory": "4GB", "step_seconds": 0.5}
+    path = template(tmp_path, "a", "b", simulate=sizes, memory={"cpu": "5GB"})
+    with running(path) as server, ThreadPoolExecutor(1) as threads:
+        asked = {"messages": [{"role": "user", "content": "word " * 200}], "stream": True}
+        url = f"{server.base_url}/chat/completions"
+        with wire.open_reply("POST", url, {"model": "a", **asked}) as reply:
+            events = wire.events(reply)
+            wire.next_text(events)
+            waits = threads.submit(ask, server, "b")
+            wire.eventually(
+                lambda: {each["waiting"] for each in memory(server)["models"]} == {0, 1}
+            )
+            path.write_text(path.read_text().replace("memory:\n  cpu: 5GB\n", ""))
+            server.send_signal(signal.SIGHUP)
+            assert waits.result(60).status == 200
+            wire.next_text(events)
+
+
 # Models that are real -----------------------------------------------------------------------------
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from llama_compat.distribution.residency import ModelStay
+from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.local.engine import (
     AdaptableEngine,
@@ -24,7 +26,10 @@ from providers.local.engine import (
 )
 from providers.local.replies.grammar import Grammars
 from providers.local.residency.ledger import Sizes
-from providers.local.residency.resident import Resident
+from providers.local.residency.resident import ModelLease, Resident
+
+if TYPE_CHECKING:
+    from providers.local.residency.residency import Residency
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +53,18 @@ class Footprint(NamedTuple):
     weights: int = 0
     kv_cache: int | None = None
     parks: int = 0
+
+
+class Wish(NamedTuple):
+    """How one provider has a model.
+
+    Attributes:
+        stay: for how long; None where the memory is not shared, and the model is always there.
+        adapters: the sources of those that are loaded with it.
+    """
+
+    stay: ModelStay | None
+    adapters: Collection[str]
 
 
 class EngineMaker(Protocol):
@@ -101,6 +118,9 @@ class OpenedModel(NamedTuple):
 class EngineHost:
     """One model of a provider, whether it is loaded or not. It is a `Loadable`.
 
+    A reload may have two providers have it at a time. It is as the later one wants it, and as the
+    other does again if that goes first, as it does where the reload fails.
+
     Args:
         maker: makes its engine.
         name: what the provider calls it.
@@ -123,6 +143,8 @@ class EngineHost:
         self.inputs: tuple[str, ...] | None = None
         self.outputs: tuple[str, ...] | None = None
         self.adapters: Collection[str] = ()
+        self._wishes: dict[EngineMaker, Wish] = {}
+        self._leases: dict[EngineMaker, ModelLease] = {}
         self._adapting = asyncio.Lock()
         self._footprint: Footprint | None = None
         self._past: Stats | None = None
@@ -139,6 +161,57 @@ class EngineHost:
         if self.opened is None:
             return self._past
         return _added(self._past, self.opened.engine.stats)
+
+    # Who has it -----------------------------------------------------------------------------------
+
+    def wanted(self, by: EngineMaker, wish: Wish) -> None:
+        """`by` has it, and wants it like that."""
+        self._wishes[by] = wish
+
+    async def share(self, residency: Residency, stay: ModelStay) -> None:
+        """Have `residency` see to it. What those ask who share no memory has no leases, so that
+        there is one for each of them as long as they have it.
+
+        Raises:
+            ProviderStartError: it could never be loaded, or can't be parked.
+        """
+        if self.resident is None:
+            self.resident = residency.add(self, stay, self.present())
+            for each, wish in self._wishes.items():
+                if wish.stay is None:
+                    self._leases[each] = await self.resident.lease()
+        residency.stays(self.resident, stay)
+
+    async def keep(self, by: EngineMaker) -> None:
+        """Have it stay as long as `by` has it, which shares no memory with others.
+
+        Raises:
+            ProviderStartError: it can't be loaded.
+        """
+        if self.resident is not None:
+            try:
+                self._leases[by] = await self.resident.lease()
+            except APIError as error:
+                raise ProviderStartError(error.message) from error
+
+    def left(self, by: EngineMaker) -> None:
+        """`by` has it no more."""
+        self._wishes.pop(by, None)
+        lease = self._leases.pop(by, None)
+        if lease is not None:
+            lease.release()
+        if not self._wishes:
+            return
+        last = next(reversed(self._wishes.values()))
+        self.adapters = last.adapters
+        if self.resident is None:
+            return
+        if all(each.stay is None for each in self._wishes.values()):
+            self.resident.forget()
+            self.resident = None
+            self._leases.clear()
+        elif last.stay is not None:
+            self.resident.stay = last.stay
 
     # As a Loadable --------------------------------------------------------------------------------
 

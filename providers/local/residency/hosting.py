@@ -15,8 +15,9 @@ from providers.base import (
     ProviderStartError,
 )
 from providers.local.engine import Embedder, Engine, Reranker, Stats
-from providers.local.residency.host import AnyEngine, EngineHost, Footprint, OpenedModel
+from providers.local.residency.host import AnyEngine, EngineHost, Footprint, OpenedModel, Wish
 from providers.local.residency.ledger import Sizes
+from providers.local.residency.resident import Whereabouts
 from providers.requirements import require
 from providers.shared import Shared
 
@@ -92,7 +93,7 @@ class HostingProvider(Provider):
             self._hosts[name] = shared
             if shared.value.opened is None:
                 shared.value.adapters = self._sources(name)
-            await self._find_room(shared.value, stay)
+            await self._find_room(shared.value, name, stay)
         # What can't be as the template says is told before the minutes that others take to load.
         for name, stay in stays.items():
             await self._bring(self._hosts[name].value, stay)
@@ -101,25 +102,27 @@ class HostingProvider(Provider):
 
     def _may_have(self, host: EngineHost) -> bool:
         resident = host.resident
-        return resident is None or self._residency is None or resident.belongs_to(self._residency)
+        if resident is None:
+            return True
+        if self._residency is None:
+            # What is not there has to be loaded, for which those may leave no room that share it.
+            return resident.is_open or resident.state is Whereabouts.loading
+        return resident.belongs_to(self._residency)
 
-    async def _find_room(self, host: EngineHost, stay: ModelStay) -> None:
+    async def _find_room(self, host: EngineHost, name: str, stay: ModelStay) -> None:
         """Where the memory is shared, see what a model will take of it."""
         if self._residency is None:
+            host.wanted(self, Wish(None, self._sources(name)))
+            await host.keep(self)
             return
         await host.survey()
-        if host.resident is None:
-            host.resident = self._residency.add(host, stay, host.present())
-        self._residency.stays(host.resident, stay)
+        await host.share(self._residency, stay)
+        host.wanted(self, Wish(stay, self._sources(name)))
 
     async def _bring(self, host: EngineHost, stay: ModelStay) -> None:
         """Load a model that is to be there from the start."""
         if self._residency is None:
-            if host.resident is not None:
-                # What shared the memory until this template came stays from now on.
-                host.resident.stay = ModelStay("always")
-                await _loaded(host.resident)
-            elif host.opened is None:
+            if host.opened is None:
                 await host.load()
         elif stay.preload:
             assert host.resident is not None
@@ -129,6 +132,7 @@ class HostingProvider(Provider):
         """Break off what is running and let the models go that no other provider has taken over."""
         hosts, self._hosts = self._hosts, {}
         for each in hosts.values():
+            each.value.left(self)
             await each.release()
 
     def resident(self, model: str) -> Resident | None:
@@ -311,13 +315,6 @@ class HostingProvider(Provider):
         """What each model does and has done that was ever loaded."""
         found = {name: shared.value.stats for name, shared in self._hosts.items()}
         return {name: each for name, each in found.items() if each is not None}
-
-
-async def _loaded(resident: Resident) -> None:
-    try:
-        await resident.load()
-    except APIError as error:
-        raise ProviderStartError(error.message) from error
 
 
 def _load_settings(provider: HostingProvider) -> tuple[type[HostingProvider], dict[str, Any]]:

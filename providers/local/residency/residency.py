@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 
@@ -63,6 +64,11 @@ class Residency:
                 log.warning("%s Give models more `memory`.", hopeless)
         self._turn()
 
+    def unbound(self) -> None:
+        """No template says any more what models may take: nobody waits for room."""
+        self.ledger.bounds = dict.fromkeys(self.ledger.bounds, sys.maxsize)
+        self._turn()
+
     async def stop(self) -> None:
         """Whoever added models has removed them."""
         if self._timer is not None:
@@ -92,7 +98,8 @@ class Residency:
                 )
             kept = [each for each in self._residents if each.stay.is_pinned]
             others = sum(each.model.needs.get(device, 0) for each in kept)
-            beside = f" beside {_names(kept)}, kept always" if others and stay.is_pinned else ""
+            names = ", ".join(f"'{each.model.name}'" for each in kept)
+            beside = f" beside {names}, kept always" if others and stay.is_pinned else ""
             if size + (others if beside else 0) > bound:
                 raise ProviderStartError(
                     f"The model '{model.name}' of '{model.provider}' takes {in_words(size)} of"
@@ -142,10 +149,7 @@ class Residency:
         if resident.state is Whereabouts.ready:
             return
         if not resident.stay.is_pinned and self.ledger.missing(resident, resident.model.needs):
-            log.warning(
-                "%s: not loaded yet, as there is no room for it beside the others",
-                resident.model.name,
-            )
+            log.warning("%s: not loaded yet, as the others leave it no room", resident.model.name)
             return
         try:
             await resident.load()
@@ -172,6 +176,11 @@ class Residency:
         self._residents.remove(resident)
         self._turn()
 
+    def forget(self, resident: Resident) -> None:
+        """See `Resident.forget`."""
+        self.ledger.put(resident, {})
+        self._residents.remove(resident)
+
     # Requests -------------------------------------------------------------------------------------
 
     async def lease(self, resident: Resident, keep_alive: float | None = None) -> ModelLease:
@@ -184,8 +193,7 @@ class Residency:
             return self._grant(resident, 0.0)
         self._check_waiting(resident)
         granted = asyncio.get_running_loop().create_future()
-        waiter = Waiter(next(self._numbers), self._now, granted)
-        resident.waiting.append(waiter)
+        resident.waiting.append(waiter := Waiter(next(self._numbers), self._now, granted))
         self._turn()
         try:
             async with asyncio.timeout(self.settings.wait_seconds):
@@ -281,8 +289,7 @@ class Residency:
             self._timer.cancel()
             self._timer = None
         if later:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(min(later), self._turn)
+            self._timer = asyncio.get_running_loop().call_at(min(later), self._turn)
 
     def _make_room(self, later: list[float]) -> Collection[Resident]:
         """Load what has room, and have others make room for what has not.
@@ -323,13 +330,14 @@ class Residency:
         return sorted(wanted, key=lambda each: each.waiting[0].number)
 
     def _kept_from(self, resident: Resident, needs: Sizes) -> str:
-        """Why there can be no room for it, whoever leaves; empty if there can be."""
+        """Why there can be no room for it, whoever leaves; empty if there can be. Clients are told,
+        so it names no other model: they may not ask for those, and a name may be a file's path."""
         kept = [each for each in self._residents if each.stay.is_pinned and each is not resident]
         for device, size in needs.items():
             taken = sum(self.ledger.taken_by(each).get(device, 0) for each in kept)
             bound = self.ledger.bounds.get(device, 0)
             if taken + size > bound:
-                beside = f" beside {_names(kept)}, which are always kept" if taken else ""
+                beside = " beside those that are always kept" if taken else ""
                 return (
                     f"The model '{resident.model.name}' takes {in_words(size)} of '{device}', and"
                     f" has no room in {in_words(bound)}{beside}."
@@ -419,10 +427,10 @@ class Residency:
             self._is_out(resident)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            log.error("%s: not loaded: %s", model.name, error, exc_info=_unexpected(error))
-            why = f"The model '{model.name}' can't be loaded"
-            said = f"{why}: {error}" if isinstance(error, ProviderStartError) else f"{why}."
-            self._fail(resident, said)
+            is_meant = isinstance(error, ProviderStartError)  # made for people
+            log.error("%s: not loaded: %s", model.name, error, exc_info=not is_meant)
+            why = f": {error}" if is_meant else "."
+            self._fail(resident, f"The model '{model.name}' can't be loaded{why}")
             self._turn()
             return
         resident.task = None
@@ -489,12 +497,3 @@ class Residency:
 def _not_loaded(resident: Resident, why: str) -> APIError:
     error = APIError(503, why, code="model_not_loaded", headers=retry_after(5))
     return error.about(resident.model.name)
-
-
-def _unexpected(error: BaseException) -> BaseException | None:
-    """`error`, where it is none that was made for people."""
-    return None if isinstance(error, ProviderStartError) else error
-
-
-def _names(residents: Iterable[Resident]) -> str:
-    return ", ".join(f"'{each.model.name}'" for each in residents)

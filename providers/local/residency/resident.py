@@ -194,6 +194,10 @@ class Resident:
         """Nobody wants it any more: unload it, whatever it is doing."""
         await self._owner.remove(self)
 
+    def forget(self) -> None:
+        """Whoever has it shares no memory with others any more: it is there for good."""
+        self._owner.forget(self)
+
     def belongs_to(self, owner: Residency | None) -> bool:
         """Whether it is `owner` who sees to it."""
         return self._owner is owner

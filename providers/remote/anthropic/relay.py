@@ -6,7 +6,6 @@ marked as ours are left out of the request; nothing else is touched.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -34,7 +33,11 @@ from llama_compat.wire.json_fields import (
     to_raw,
 )
 from llama_compat.wire.malformed import MALFORMED
-from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
+from providers.remote.relaying.server_sent import (
+    NamedEventsStream,
+    part_says_something,
+    plain_events,
+)
 from providers.remote.relaying.streams import stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import UpstreamExchange
@@ -162,7 +165,7 @@ class MessagesStream(NamedEventsStream):
         model: the model id that the client asked for, in JSON.
     """
 
-    plain = re.compile(rb"(?:event: content_block_(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
+    plain = plain_events(rb"content_block_(?:delta|start|stop)")
     search = b'"%b"' % SEARCH_RESULT.encode()
 
     def __init__(self, provider: str, model: Raw) -> None:

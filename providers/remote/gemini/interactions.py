@@ -42,7 +42,11 @@ from llama_compat.wire.json_fields import (
 )
 from providers.remote.relaying.json_objects import encode, read_reply
 from providers.remote.relaying.native import speaking, whole_reply
-from providers.remote.relaying.server_sent import NamedEventsStream, part_says_something
+from providers.remote.relaying.server_sent import (
+    NamedEventsStream,
+    part_says_something,
+    plain_events,
+)
 from providers.remote.relaying.streams import stream_reply, with_searches
 from providers.remote.relaying.whole_replies import reply_fields
 from providers.remote.upstream.exchanges import Below, Upstream
@@ -178,7 +182,7 @@ class InteractionStream(NamedEventsStream):
     and may come to such a one before that event.
     """
 
-    plain = re.compile(rb"(?:event: step\.(?:delta|start|stop)\ndata: \{[^\r\n]*\}\n\n)+")
+    plain = plain_events(rb"step\.(?:delta|start|stop)")
     search = b'"%b"' % SEARCH_CALL.encode()
 
     def __init__(self, provider: str) -> None:

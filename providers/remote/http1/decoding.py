@@ -7,7 +7,7 @@ import zlib
 from providers.remote.http1.errors import ContentEncodingError
 from providers.remote.http1.headers import shown
 
-STEP_BYTES = 1 << 18
+STEP_BYTES = 1 << 16
 """No more than this comes out at a time, however much it will be in the end."""
 
 MAX_MEMBERS = 100

@@ -22,6 +22,7 @@ from llama_compat.wire.json_fields import (
     parse_object,
     to_raw,
 )
+from llama_compat.wire.json_lines import NEWLINE, ends_of_lines
 from providers.remote.relaying.answers import NO_LINES
 from providers.remote.relaying.held import HeldBytes
 from providers.remote.relaying.native import speaking, whole_reply
@@ -134,11 +135,10 @@ class OllamaLines(RelayedStream):
 
     def push(self, chunk: bytes, out: list[bytes]) -> None:
         """See `RelayedStream`."""
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
+        for end in ends_of_lines(chunk, NEWLINE):
             self._held.hold(end)
             self._take_line(out)
-        self._held.hold(rest)
+        self._held.hold(chunk[chunk.rfind(NEWLINE) + 1 :])
         if not chunk:
             self._take_line(out)
 

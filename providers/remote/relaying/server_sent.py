@@ -44,6 +44,16 @@ def part_says_something(fields: JSONFields, *places: str) -> bool:
     return any(not is_empty(value) for name, value in said.items() if name != "type")
 
 
+def plain_events(names: bytes) -> re.Pattern[bytes]:
+    """One and more whole events of these names, each with an object in which there is no control
+    character: JSON has none in its strings, and clients fail over it.
+
+    Args:
+        names: a pattern of them.
+    """
+    return re.compile(rb"(?:event: (?:%b)\ndata: \{[^\x00-\x1f]*\}\n\n)+" % names)
+
+
 class ServerSentStream(RelayedStream):
     """Cuts what comes into events: bytes in, cut anywhere, and what the client gets of them out."""
 
@@ -74,6 +84,7 @@ class ServerSentStream(RelayedStream):
         while position < len(chunk) and not self.ended:
             if self._decoder.between_events:
                 position = self.quick(chunk, position, out)
+                position = sse.behind_blank_lines(chunk, position)
                 if position == len(chunk):
                     return
             end = chunk.find(b"\n\n", position) + 2

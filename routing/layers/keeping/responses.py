@@ -3,6 +3,7 @@ goes on from what is in the store, and what is answered goes there."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -35,10 +36,12 @@ from routing.layers.keeping.kept_calls import KEPT_CALLS, KeptCall, KeptCalls
 from routing.layers.keeping.recall import Recall
 from routing.models import Route
 from routing.policy.attempts import Attempts
+from routing.policy.targets import TargetState
 from routing.request import Handler, Request
 from routing.storage.kept import AtVendor, KeptAPI
 from routing.storage.kept_rows import Items
 from routing.storage.responses import History, ResponseStore
+from routing.storage.storage import surely
 
 Equip = Callable[[Call, Route, list[ReplyPart]], Awaitable[Call]]
 """Gives a call the tools that the server runs for it, as the layer behind does later."""
@@ -169,21 +172,36 @@ class Responses:
         reply = await self._next(request)
         attempt = request.attempts.last
         assert attempt is not None
+        beginning = asyncio.create_task(self._begun(calls, call, store, reply, attempt.target))
         try:
-            body = await decoded(reply)
-            at = place_of(attempt.target, call, body)
-            if at is None:
-                return reply
-            followed = await self._saved(calls, call, store, body, at)
+            try:
+                await surely(beginning)
+            finally:
+                # The vendor goes on with it, whether the client has left meanwhile or not.
+                if beginning.exception() is None and (followed := beginning.result()) is not None:
+                    request.goes_on = True
+                    self._owner.hold()
+                    running = self._background.follow(request, followed)
+                    running.add_done_callback(lambda _: self._owner.release())
+            if (followed := beginning.result()) is not None:
+                reply.body = encode_json(followed.kept)
         except BaseException:  # nobody else closes it, and its target would seem to be busy
             await reply.aclose()
             raise
-        request.goes_on = True
-        self._owner.hold()
-        running = self._background.follow(request, followed)
-        running.add_done_callback(lambda _: self._owner.release())
-        reply.body = encode_json(followed.kept)
         return reply
+
+    async def _begun(
+        self, calls: KeptCalls, call: Call, store: ResponseStore, reply: Reply, target: TargetState
+    ) -> FollowedReply | None:
+        """What the vendor of `target` has begun with `reply`, once it is in the store; None where
+        the vendor is done with it.
+
+        Raises:
+            APIError: 503, as `_saved`.
+        """
+        body = await decoded(reply)
+        at = place_of(target, call, body)
+        return None if at is None else await self._saved(calls, call, store, body, at)
 
     async def _saved(
         self,

@@ -234,7 +234,8 @@ class ResponseStream(RelayedStream):
 
     def _take(self, events: bytes, out: list[bytes]) -> None:
         looked_into = any(marker in events for marker in _MARKERS)
-        if self.spoken and not looked_into and sse.is_utf8(events):
+        is_plain = sse.is_utf8(events) and not sse.has_control_characters(events)
+        if self.spoken and not looked_into and is_plain:
             self._give(events, out)
             return
         for event in _split(events):
@@ -312,7 +313,7 @@ def _is_search(kind: str, fields: JSONFields) -> bool:
 
 def _split(events: bytes) -> Iterator[bytes]:
     begin = 0
-    while begin < len(events):
+    while (begin := sse.behind_blank_lines(events, begin)) < len(events):
         end = events.find(b"\n\n", begin) + 2
         if end < 2:
             end = len(events)

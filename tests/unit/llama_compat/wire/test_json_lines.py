@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.wire.json_lines import NEWLINE, NUL, JSONLines, LineTooLongError
+from llama_compat.wire.json_lines import (
+    NEWLINE,
+    NUL,
+    JSONLines,
+    LineTooLongError,
+    ends_of_lines,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -56,6 +62,15 @@ def test_an_object_comes_out_as_soon_as_it_is_complete() -> None:
 def test_blank_lines_are_skipped() -> None:
     data = b'\n\r\n{"a": 1}\r\n \n{"a": 2}\n'
     assert list(JSONLines().feed(data)) == [{"a": 1}, {"a": 2}]
+
+
+def test_blank_lines_are_not_looked_at_one_by_one() -> None:
+    """They are a bomb otherwise: 100 KB of gzip are 100 MB of them."""
+    assert list(ends_of_lines(b"\r\n" * 1000 + b'{"a": 1}\n' + b"\n" * 1000 + b"{", NEWLINE)) == [
+        b"\r",
+        b'{"a": 1}',
+    ]
+    assert list(ends_of_lines(b"\0" * 1000, NUL)) == [b""]
 
 
 def test_a_separator_of_another_kind_belongs_to_the_object() -> None:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_compat.wire.sse import Event, EventDecoder, EventTooLargeError, objects_in
+from llama_compat.wire.sse import (
+    Event,
+    EventDecoder,
+    EventTooLargeError,
+    behind_blank_lines,
+    objects_in,
+)
 
 
 def decoded(*chunks: bytes) -> list[Event]:
@@ -69,6 +75,14 @@ def test_an_event_without_an_end_is_too_large_in_the_end() -> None:
     assert not decoder.feed(b"data: xxx\n" * 11)
     with pytest.raises(EventTooLargeError, match="100"):
         decoder.feed(b"data: xxxx\n")
+
+
+def test_blank_lines_are_passed_over() -> None:
+    events = b"\n\r\n\r" + b"\n" * 1000 + b"data: 1\n\n"
+    begin = behind_blank_lines(events, 0)
+    assert events[begin:] == b"data: 1\n\n"
+    assert behind_blank_lines(events, begin) == begin
+    assert behind_blank_lines(events, len(events)) == len(events)
 
 
 def test_of_a_stream_the_objects_are_taken_alone() -> None:

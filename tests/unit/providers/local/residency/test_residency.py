@@ -467,14 +467,28 @@ def test_what_can_not_be_parked_is_refused() -> None:
 @in_virtual_time
 async def test_what_never_fits_beside_those_that_are_kept_is_told_at_once() -> None:
     house = House(CPU)
-    a = house.add("a", {"cpu": 6}, keep="always")
+    a = house.add("/models/a.gguf", {"cpu": 6}, keep="always")
     b, c = house.add("b", {"cpu": 6}), house.add("c", {"cpu": 4})
     await house.residency.preload(a)
     waits = asking(house, (b, 0), (c, 0))
     told = await asyncio.gather(*waits, return_exceptions=True)
     assert isinstance(told[0], APIError)
-    assert "beside 'a'" in told[0].message
+    assert "beside those that are always kept" in told[0].message
+    assert "a.gguf" not in told[0].message  # nothing that this client knows of
     assert told[1] == 2.0
+
+
+@in_virtual_time
+async def test_nobody_waits_for_room_where_there_are_no_bounds_any_more() -> None:
+    house = House(CPU)
+    a, b = house.add("a", {"cpu": 8}), house.add("b", {"cpu": 8})
+    lease = await a.lease()
+    waits = asking(house, (b, 0))
+    await asyncio.sleep(1)
+    house.residency.unbound()
+    await asyncio.gather(*waits)
+    assert (a.state, house.events) == (Whereabouts.ready, ["+a", "+b"])
+    lease.release()
 
 
 @in_virtual_time

@@ -215,10 +215,12 @@ async def test_memory_that_is_shared_from_now_on_has_what_was_there(
     provider = provider_of(None, ProviderModel(a))
     await provider.start()
     engine = provider.engines[a]
-    bound = room_for(provider, a)
-    other = provider_of(residency(bound, stay_seconds=0), ProviderModel(a), ProviderModel(b))
+    shared = residency(10**9)
+    other = provider_of(shared, ProviderModel(a), ProviderModel(b))
     other.adopt(provider)
     await other.start()
+    # It is there with a cache of the length that it has where memory is not shared.
+    shared.settle(shared.ledger.used, ResidencySettings(stay_seconds=0))
     await provider.stop()
     assert other.engines[a] is engine
     assert resident_of(other, a).state is Whereabouts.ready
@@ -243,6 +245,76 @@ async def test_memory_that_is_shared_no_more_has_all_of_them(folders: tuple[str,
     assert other.resident(a) is None
     await say(other, b)
     await other.stop()
+
+
+async def test_what_is_answered_where_memory_is_not_shared_goes_on_where_it_is(
+    folders: tuple[str, str],
+) -> None:
+    """A stream that has begun before the reload has no lease."""
+    a, b = folders
+    provider = provider_of(None, ProviderModel(a))
+    await provider.start()
+    shared = residency(10**9)
+    other = provider_of(shared, ProviderModel(a), ProviderModel(b))
+    other.adopt(provider)
+    await other.start()
+    shared.settle(shared.ledger.used, ResidencySettings(stay_seconds=0))
+    waits = asyncio.create_task(resident_of(other, b).lease())
+    await asyncio.sleep(0.1)
+    assert (list(other.engines), waits.done()) == ([a], False)
+    await say(provider, a)
+    await provider.stop()
+    (await waits).release()
+    assert list(other.engines) == [b]
+    await other.stop()
+
+
+async def test_memory_that_is_shared_no_more_has_room_for_those_that_had_none(
+    folders: tuple[str, str],
+) -> None:
+    a, b = folders
+    alone = provider_of(None, ProviderModel(a))
+    await alone.start()
+    bound = room_for(alone, a)
+    await alone.stop()
+    shared = residency(bound, stay_seconds=0)
+    provider = provider_of(shared, ProviderModel(a), ProviderModel(b))
+    await provider.start()
+    await resident_of(provider, a).load()
+    engine = provider.engines[a]
+    other = provider_of(None, ProviderModel(a), ProviderModel(b))
+    other.adopt(provider)
+    await other.start()
+    assert set(other.engines) == {a, b}
+    assert other.engines[a] is engine
+    await provider.stop()
+    assert shared.snapshots() == []
+    await say(other, a)
+    await other.stop()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+async def test_a_reload_that_fails_leaves_models_as_they_were(
+    folders: tuple[str, str], shares: bool
+) -> None:
+    a, b = folders
+    alone = provider_of(None, ProviderModel(a))
+    await alone.start()
+    bound = room_for(alone, a)
+    await alone.stop()
+    shared = residency(bound, stay_seconds=0)
+    provider = provider_of(shared, ProviderModel(a), ProviderModel(b))
+    await provider.start()
+    await resident_of(provider, a).load()
+    always = ProviderModel(a, None, ModelStay("always"))
+    other = provider_of(shared if shares else None, always)
+    other.adopt(provider)
+    await other.start()
+    await other.stop()  # another provider of the template could not start
+    assert [each.keep for each in shared.snapshots()] == ["on_demand", "on_demand"]
+    await resident_of(provider, b).load()
+    assert list(provider.engines) == [b]
+    await provider.stop()
 
 
 # Waiting in main memory ---------------------------------------------------------------------------

@@ -368,10 +368,14 @@ async def test_lines_of_one_event_are_not_taken_for_another() -> None:
     assert b'event: content_block_delta\ndata: {"type": "content_block_delta", "n": {}}\n\n' in got
 
 
-async def test_what_is_no_text_is_not_passed_on() -> None:
+@pytest.mark.parametrize(
+    ("said_so", "told"),
+    [(b"\xff", "not valid UTF-8"), (b"\x00", "invalid character"), (b"\t", "invalid character")],
+)
+async def test_what_is_no_text_is_not_passed_on(said_so: bytes, told: str) -> None:
     start, delta = re.split(rb"(?=event: content_block_delta)", STREAM)[:2]
-    vendor = Vendor(start + delta, delta.replace(b'"It', b'"\xff'))
-    with pytest.raises(APIError, match="not valid UTF-8"):
+    vendor = Vendor(start + delta, delta.replace(b'"It', b'"' + said_so))
+    with pytest.raises(APIError, match=told):
         await said(await vendor.relay(message_call(stream=True)))
 
 

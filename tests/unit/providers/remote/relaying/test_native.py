@@ -232,6 +232,7 @@ def test_what_follows_the_last_status_of_an_interaction_is_the_clients() -> None
         b'data: {"event_type":"error","error":{"code":"x","message":"Busy."}}\n\n',
         b"event: error\ndata: Busy.\n\n",
         b"data: nonsense\n\n",
+        b'event: step.delta\ndata: {"delta":{"text":"a\x00b"}}\n\n',
         b'data: {"event_type":"interaction.completed","interaction":3}\n\n',
     ],
 )

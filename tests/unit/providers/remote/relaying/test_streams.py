@@ -13,6 +13,7 @@ from msgspec import Raw
 from llama_compat.dialects.gemini.operations import GENERATE, new_frame
 from llama_compat.dialects.openai.repair import CHAT, TEXT, StreamMender
 from llama_compat.errors import APIError
+from llama_compat.wire.sse import EventDecoder
 from providers.remote.anthropic.relay import MessagesStream
 from providers.remote.gemini.interactions import InteractionStream
 from providers.remote.gemini.relay import GeminiEvents
@@ -244,3 +245,17 @@ async def test_a_stream_that_ends_without_content_is_finished() -> None:
     reply = await stream_reply("p", vendor.exchange(), WIRES["chat"]())
     assert not isinstance(reply.body, bytes)
     assert [piece async for piece in reply.body] == []
+
+
+@pytest.mark.parametrize("wire", ["chat", "text", "messages", "interactions", "responses"])
+def test_blank_lines_are_not_looked_at_one_by_one(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is compressed 100 KB are 100 MB of them."""
+    fed: list[bytes] = []
+    monkeypatch.setattr(EventDecoder, "feed", lambda _, chunk: fed.append(chunk) or [])
+    out: list[bytes] = []
+    WIRES[wire]().push(b"\n" * 1000 + b": hi\n\n" + b"\r\n" * 1000, out)
+    assert b"".join(fed).strip() == b": hi"
+    assert len(fed) < 4
+    assert not out

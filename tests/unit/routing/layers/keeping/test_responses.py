@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -231,31 +232,78 @@ def goes_on() -> None:
     raise AssertionError("nothing goes on")
 
 
-@pytest.mark.parametrize("body", [b'{"id":"theirs","status":"queued"}', b"[1]"])
-async def test_what_a_vendor_has_begun_and_nobody_keeps_does_not_run_there(
-    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, body: bytes
-) -> None:
-    provider = KeepingProvider()
-    state = ProviderState("up").target("gpt")
-    request = Request(RESPONSES, "req_1")
-    request.call = call_of({"input": "Hi", "background": True}, RESPONSES)
-    request.route = Route([LiveTarget(provider, Target("gpt"), state)], None, "m")
+class Beginning:
+    """A request for a response that a vendor has begun, and answered with `body`."""
 
-    async def begin(request: Request) -> Reply:
-        attempt, reply = Attempt(state), Reply(body)
+    def __init__(self, store: ResponseStore, body: bytes, owner: Owner) -> None:
+        self.provider = KeepingProvider()
+        self.state = ProviderState("up").target("gpt")
+        self.request = Request(RESPONSES, "req_1")
+        self.request.call = call_of({"input": "Hi", "background": True}, RESPONSES)
+        target = LiveTarget(self.provider, Target("gpt"), self.state)
+        self.request.route = Route([target], None, "m")
+        self._body = body
+        self.background = BackgroundResponses(store, {"up": self.provider})
+        self._layer = Responses(self._begin, store, self.background, owner)
+
+    async def _begin(self, request: Request) -> Reply:
+        attempt, reply = Attempt(self.state), Reply(self._body)
         request.attempts.add(attempt)
         attempt.has_content()
         reply.when_closed(attempt.finish)
         return reply
 
+    async def reply(self) -> Reply:
+        return await self._layer(self.request)
+
+
+QUEUED = b'{"id":"theirs","status":"queued"}'
+
+
+@pytest.mark.parametrize("body", [QUEUED, b"[1]"])
+async def test_what_a_vendor_has_begun_and_nobody_keeps_does_not_run_there(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
     async def away(*_: Any) -> None:
         raise APIError(503, "The store is away.", code="store_unavailable")
 
     monkeypatch.setattr(store, "save", away)
-    background = BackgroundResponses(store, {"up": provider})
-    layer = Responses(begin, store, background, Owner(nothing, nothing, goes_on, goes_on))
+    begun = Beginning(store, body, Owner(nothing, nothing, goes_on, goes_on))
     is_object = body[:1] == b"{"
     with pytest.raises(APIError if is_object else AttributeError):
-        await layer(request)
-    assert state.in_flight == 0
-    assert provider.cancelled == (["theirs"] if is_object else [])
+        await begun.reply()
+    assert begun.state.in_flight == 0
+    assert begun.provider.cancelled == (["theirs"] if is_object else [])
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_a_client_that_leaves_while_it_is_saved_leaves_nothing_alone_at_the_vendor(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    saving, may_end, save = asyncio.Event(), asyncio.Event(), store.save
+
+    async def slow(*what: Any) -> None:
+        saving.set()
+        await may_end.wait()
+        if is_away:
+            raise APIError(503, "The store is away.", code="store_unavailable")
+        await save(*what)
+
+    monkeypatch.setattr(store, "save", slow)
+    held: list[int] = []
+    begun = Beginning(
+        store, QUEUED, Owner(nothing, nothing, lambda: held.append(1), lambda: held.append(-1))
+    )
+    answering = asyncio.create_task(begun.reply())
+    await saving.wait()
+    answering.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert begun.state.in_flight == 0
+    # Kept, it is followed from here; else it ends there, and the request here.
+    assert begun.request.goes_on is not is_away
+    assert begun.provider.cancelled == (["theirs"] if is_away else [])
+    await begun.background.stop()
+    assert held == ([] if is_away else [1, -1])
