@@ -39,6 +39,14 @@ def as_list(value: Any, path: str) -> list[Any]:
     return value
 
 
+def objects_among(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects of an array, for who looks on before it is checked: what is none is passed over,
+    and anything but an array has none."""
+    return (
+        (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    )
+
+
 def messages_of(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """The messages of a conversation, each with its path, of which there is one at least."""
     if value is None:

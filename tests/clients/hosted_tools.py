@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.clients.scripted_models import Asked, Said, ScriptedModels
 from tests.integration.server_process import ServerProcess, free_port, running, write_template
@@ -32,6 +33,9 @@ ECHO = "Echo: the Nile"
 
 ANSWER = f"{TOLD} {ECHO}"
 TASK = "Search the web for the length of the Nile, then have it echoed, and tell me both."
+
+FINDER = "ToolSearch"
+"""Claude Code's tool that finds tools."""
 
 LABELS = ("process", "http")
 """Of the MCP servers, by how they are reached."""
@@ -66,10 +70,14 @@ def worker(label: str) -> tuple[ScriptedModels, list[str]]:
         has_task = any(TASK in each for each in asked.texts)
         echo = next((name for name in asked.tools if name.endswith(f"{label}__echo")), None)
         search = next((name for name in ("web_search", "WebSearch") if name in asked.tools), None)
-        steps: list[tuple[str, str | None, dict[str, str]]] = [
+        steps: list[tuple[str, str | None, dict[str, Any]]] = [
             (ECHO, echo, {"message": "the Nile"}),
             (FOUND, search, {"query": QUERY}),
         ]
+        if FINDER in asked.tools:
+            # Later versions of Claude Code have the model find that tool first.
+            wanted = {"query": "select:WebSearch", "max_results": 1}
+            steps.insert(1, ("Found the tool WebSearch.", FINDER, wanted))
         done = 0
         for gave, name, arguments in steps if has_task else steps[1:]:
             if any(gave in each for each in asked.outputs):

@@ -12,6 +12,7 @@ from llama_compat.dialects.anthropic_messages.input.conversations import (
     parse_messages,
     parse_system,
 )
+from llama_compat.dialects.anthropic_messages.input.deferred import withheld_tools
 from llama_compat.dialects.anthropic_messages.input.hosted import parse_hosted
 from llama_compat.dialects.anthropic_messages.input.parameters import (
     parse_adaptive,
@@ -76,8 +77,10 @@ def parse_token_count(body: Mapping[str, Any], model: str) -> TokenCountCall:
 def _parse(body: Mapping[str, Any], model: str) -> ChatCompletionRequest:
     if body.get("thread") is not None:
         raise threads_unsupported()
-    tools = parse_tools(body.get("tools"))
-    hosted = parse_hosted(body, {each.tool_name for each in tools})
+    declared = parse_tools(body.get("tools"))
+    withheld = withheld_tools(body)
+    tools = tuple(each for each in declared if each.tool_name not in withheld)
+    hosted = parse_hosted(body, {each.tool_name for each in declared})
     choice, parallel = parse_tool_choice(body.get("tool_choice"))
     return ChatCompletionRequest(
         model=model,

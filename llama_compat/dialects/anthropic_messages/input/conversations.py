@@ -16,6 +16,7 @@ from llama_compat.dialects.anthropic_messages.hosted_blocks import (
     parse_use,
     result_text,
 )
+from llama_compat.dialects.anthropic_messages.input.deferred import REFERENCE, reference_text
 from llama_compat.dialects.anthropic_messages.seals import parse_seal
 from llama_compat.dialects.members import (
     as_object,
@@ -133,13 +134,19 @@ def _parse_result(block: Mapping[str, Any], path: str) -> ToolResponseMessage:
         given = content
     elif content is not None:
         blocks = _blocks(content, f"{path}.content")
-        parts = [part for each, where in blocks for part in _parse_part(each, where)]
+        parts = [part for each, where in blocks for part in _parse_given(each, where)]
         given = tuple(parts) if media_in(tuple(parts)) else _joined(parts)
     return ToolResponseMessage(
         text_in(block, "tool_use_id", path),
         given,
         is_error=optional_flag_in(block, "is_error", path) or False,
     )
+
+
+def _parse_given(block: Mapping[str, Any], path: str) -> list[ContentPart]:
+    if block.get("type") == REFERENCE:
+        return [TextContent(reference_text(block, path))]
+    return _parse_part(block, path)
 
 
 def _joined(parts: Sequence[ContentPart]) -> str:

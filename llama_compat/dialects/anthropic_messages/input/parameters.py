@@ -16,6 +16,7 @@ from llama_compat.dialects.counts import MAX_INT32
 from llama_compat.dialects.members import (
     as_object,
     object_in,
+    objects_among,
     optional_flag_in,
     optional_integer_in,
     optional_number_in,
@@ -98,7 +99,7 @@ def parameters_asked(body: Mapping[str, Any]) -> Mapping[str, str]:
         and name not in _IN_PARTS
     }
     asked.update(_tool_parameters(body))
-    if any(_wants_citations(message) for message in _objects(body.get("messages"))):
+    if any(_wants_citations(message) for message in objects_among(body.get("messages"))):
         asked["messages.citations"] = CITED_DOCUMENTS
     thinking, output = body.get("thinking"), body.get("output_config")
     kind = thinking.get("type") if isinstance(thinking, dict) else None
@@ -115,13 +116,7 @@ def _wants_citations(block: Mapping[str, Any]) -> bool:
     citations = block.get("citations")
     if isinstance(citations, dict) and citations.get("enabled"):
         return True
-    return any(map(_wants_citations, _objects(block.get("content"))))
-
-
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    return (
-        (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
-    )
+    return any(map(_wants_citations, objects_among(block.get("content"))))
 
 
 def usual_parameters(body: Mapping[str, Any]) -> Collection[str]:

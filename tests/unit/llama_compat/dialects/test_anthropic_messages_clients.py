@@ -333,11 +333,27 @@ def test_what_a_search_of_the_clients_found_is_text() -> None:
                     {
                         "type": "tool_result",
                         "tool_use_id": "1",
-                        "content": [{"type": "tool_reference", "tool_name": "f"}],
+                        "content": [{"type": "container_upload", "file_id": "f"}],
                     }
                 )
             },
             "messages[0].content[0].content[0].type",
+        ),
+        (
+            {
+                "messages": user(
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "1",
+                        "content": [{"type": "tool_reference"}],
+                    }
+                )
+            },
+            "messages[0].content[0].content[0].tool_name",
+        ),
+        (
+            {"messages": user({"type": "tool_reference", "tool_name": "f"})},
+            "messages[0].content[0].type",
         ),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "container_upload"}]}]},
