@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import UnsupportedHere, invalid_parameter
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.types import Content, ImageContent
 
@@ -48,6 +49,17 @@ def parse_data_url(url: str, param: str) -> EncodedFile:
         )
     media_type = match[1].lower()
     return EncodedFile(_MISSPELT_MEDIA_TYPES.get(media_type, media_type), url[match.end() :])
+
+
+def no_such_image(param: str, media_type: str, whose: str, taken: Iterable[str]) -> UnsupportedHere:
+    """The error for an image of a type that is not `taken`: 400, and another may take it."""
+    return UnsupportedHere(
+        400,
+        f"'{param}' has an image of the type '{media_type}'; {whose} takes"
+        f" {', '.join(sorted(taken))}.",
+        param=param,
+        code="unsupported_content",
+    )
 
 
 _FIRST_BYTES = (

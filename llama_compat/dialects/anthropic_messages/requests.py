@@ -17,7 +17,7 @@ from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.documents import PDF, no_such_document, parse_document_url, seen_alone
-from llama_compat.media.images import images_in, is_remote, parse_data_url
+from llama_compat.media.images import images_in, is_remote, no_such_image, parse_data_url
 from llama_compat.tools.calls import arguments_object
 from llama_compat.tools.closed_schemas import closed_schema
 from llama_compat.tools.parameters import object_schema
@@ -291,11 +291,7 @@ def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "url", "url": image.url}}
     encoded = parse_data_url(image.url, path)
     if encoded.media_type not in IMAGE_TYPES:
-        raise invalid_parameter(
-            path,
-            f"'{path}' has an image of the type '{encoded.media_type}'; Anthropic's API takes"
-            f" {', '.join(sorted(IMAGE_TYPES))}.",
-        )
+        raise no_such_image(path, encoded.media_type, "Anthropic's API", IMAGE_TYPES)
     source = {"type": "base64", "media_type": encoded.media_type, "data": encoded.base64}
     return {"type": "image", "source": source}
 
