@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Literal
@@ -9,7 +10,6 @@ from typing import Any, Literal
 from llama_compat.hosted.citations import FORM
 from llama_compat.hosted.settings import WebFetchSettings
 from llama_compat.hosted.vocabulary import WebFetchTool, WebSource
-from llama_compat.off_loop import off_loop
 from llama_compat.types import ToolDefinition
 from providers.remote import http1
 from providers.remote.upstream.public_web import TooManyRedirectsError, follow
@@ -118,7 +118,7 @@ class WebFetch:
             raise ToolError("url_not_accessible", "Its server takes too long.") from None
         except (http1.HTTPError, ValueError):
             raise ToolError("url_not_accessible", "Its server can't be reached.") from None
-        title, text = await off_loop(len(body), _said, body, kind, rest)
+        title, text = await asyncio.to_thread(_said, body, kind, rest)
         if self._most is not None:
             text = text[: self._most]
         return Gave(f"{text}\n\n{FORM}" if text else "It is empty.", [WebSource(url, title, text)])
@@ -132,6 +132,6 @@ def _said(body: bytes, kind: str, rest: str) -> tuple[str, str]:
     _, _, charset = rest.partition("charset=")
     try:
         text = body.decode(charset.strip().strip("\"'") or "utf-8", "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # Python has codecs that can't read all, or nothing.
         text = body.decode("utf-8", "replace")
     return page_text(text) if "html" in kind else ("", text)
