@@ -62,6 +62,17 @@ def no_such_image(param: str, media_type: str, whose: str, taken: Iterable[str])
     )
 
 
+def misplaced_image(param: str, whose: str) -> UnsupportedHere:
+    """The error for an image in what is said by the system or by the model: 400, and another may
+    take it there."""
+    return UnsupportedHere(
+        400,
+        f"'{param}' has an image; {whose} takes images from users and tools only.",
+        param=param,
+        code="unsupported_content",
+    )
+
+
 _FIRST_BYTES = (
     (re.compile(rb"\x89PNG"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from llama_compat.dialects import anthropic_messages
 from llama_compat.dialects.anthropic_messages import StreamParser, Thinking, render_request
-from llama_compat.errors import APIError, UnsupportedHere
+from llama_compat.errors import APIError
 from llama_compat.events import Collector, reply_events
 from llama_compat.types import (
     AnyToolCall,
@@ -524,11 +524,6 @@ def test_what_has_no_form_is_refused_by_name(messages: list[Message], param: str
     with pytest.raises(APIError) as refused:
         rendered(*messages)
     assert (refused.value.status, refused.value.param) == (400, param)
-
-
-def test_an_image_that_others_may_take_is_left_to_them() -> None:
-    with pytest.raises(UnsupportedHere, match="image/bmp"):
-        rendered(UserMessage((ImageContent("data:image/bmp;base64,aGk="),)))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llama_compat.dialects import bedrock_converse
 from llama_compat.dialects.bedrock_converse import Extras, StreamParser
-from llama_compat.errors import APIError, UnsupportedHere
+from llama_compat.errors import APIError
 from llama_compat.events import Collector
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -483,11 +483,6 @@ def test_what_has_no_form_is_refused(messages: tuple[Message, ...]) -> None:
     with pytest.raises(APIError) as raised:
         render(messages=messages)
     assert raised.value.status == 400
-
-
-def test_an_image_that_others_may_take_is_left_to_them() -> None:
-    with pytest.raises(UnsupportedHere, match="image/bmp"):
-        render(messages=(UserMessage((ImageContent("data:image/bmp;base64,AAAA"),)),))
 
 
 # What comes back ----------------------------------------------------------------------------------
