@@ -14,7 +14,6 @@ from llama_compat.types import ToolDefinition
 from providers.remote import http1
 from providers.remote.upstream.public_web import TooManyRedirectsError, follow
 from routing.tools.domains import Domains
-from routing.tools.http import USER_AGENT
 from routing.tools.pages import page_text
 from routing.tools.queries import Uses
 from routing.tools.tool import Gave, ToolError
@@ -35,7 +34,7 @@ _PARAMETERS = {
 
 _HEADERS = http1.encode_headers(
     {
-        "user-agent": USER_AGENT,
+        "user-agent": http1.USER_AGENT,
         "accept": "text/html, text/*;q=0.9, application/json;q=0.8",
         "accept-encoding": "identity",
     }
