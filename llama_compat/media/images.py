@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from llama_compat.errors import UnsupportedHere, invalid_parameter
+from llama_compat.errors import UnsupportedHere, invalid_parameter, unsupported_content
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.types import Content, ImageContent
 
@@ -53,23 +53,18 @@ def parse_data_url(url: str, param: str) -> EncodedFile:
 
 def no_such_image(param: str, media_type: str, whose: str, taken: Iterable[str]) -> UnsupportedHere:
     """The error for an image of a type that is not `taken`: 400, and another may take it."""
-    return UnsupportedHere(
-        400,
+    return unsupported_content(
+        param,
         f"'{param}' has an image of the type '{media_type}'; {whose} takes"
         f" {', '.join(sorted(taken))}.",
-        param=param,
-        code="unsupported_content",
     )
 
 
 def misplaced_image(param: str, whose: str) -> UnsupportedHere:
     """The error for an image in what is said by the system or by the model: 400, and another may
     take it there."""
-    return UnsupportedHere(
-        400,
-        f"'{param}' has an image; {whose} takes images from users and tools only.",
-        param=param,
-        code="unsupported_content",
+    return unsupported_content(
+        param, f"'{param}' has an image; {whose} takes images from users and tools only."
     )
 
 

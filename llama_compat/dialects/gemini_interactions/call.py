@@ -28,7 +28,7 @@ from llama_compat.dialects.gemini_interactions.input import (
 )
 from llama_compat.dialects.gemini_interactions.streams import ShownInteraction, StreamRenderer
 from llama_compat.dialects.openai_responses.keeping import Keeping, refuse_unkept
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import UnsupportedHere
 from llama_compat.types import ChatCompletionRequest
 
 HOW_TO_KEEP = (
@@ -63,10 +63,11 @@ def parse_request(
     if keeping is None:
         refuse_unkept(body, "interaction", HOW_TO_KEEP)
     if body.get("model") is None:
-        raise invalid_parameter(
-            "agent",
+        raise UnsupportedHere(
+            400,
             "Agents are Google's, and this model's provider has none. Name a 'model'.",
-            "unsupported_parameter",
+            param="agent",
+            code="unsupported_parameter",
         )
     config = config_in(body)
     names = {each.tool_name for each in parse_functions(body)}
