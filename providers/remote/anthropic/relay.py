@@ -126,7 +126,7 @@ def _reply_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return relayed | _own_id(relayed)
 
 
-def _own_id(headers: Mapping[str, str]) -> Mapping[str, str]:
+def _own_id(headers: Mapping[str, str]) -> dict[str, str]:
     """What Anthropic calls the request, under its own name."""
     said = headers.get(VENDORS_ID_HEADER)
     return {} if said is None else {"request-id": said}
