@@ -185,7 +185,7 @@ class Grammars:
                     self._model.vocab_size, sorted(self._model.stop_tokens)
                 )
             except ValueError as error:
-                raise APIError(
+                raise UnsupportedHere(
                     400,
                     f"The tokenizer of the model '{self._model.name}' is of a kind for which no"
                     f" grammar can be enforced ({error}). Leave out what asks for one.",
