@@ -69,14 +69,11 @@ def refuse_unkept(body: Mapping[str, Any], noun: str, how_to_keep: str) -> None:
     Raises:
         APIError: 400.
     """
-    member = f"previous_{noun}_id"
+    member, code = f"previous_{noun}_id", f"previous_{noun}_not_found"
     previous = body.get(member)
     if previous is not None:
-        raise invalid_parameter(
-            member,
-            f"The {noun} '{previous}' is not known. {how_to_keep}",
-            f"previous_{noun}_not_found",
-        )
+        told = f"The {noun} '{previous}' is not known. {how_to_keep}"
+        raise invalid_parameter(member, told, code)
     if body.get("background"):
         raise invalid_parameter(
             "background",
