@@ -211,6 +211,11 @@ def invalid_parameter(param: str, message: str, code: str | None = "invalid_valu
     return APIError(400, message, param=param, code=code)
 
 
+def unsupported_content(param: str, message: str) -> UnsupportedHere:
+    """400: what stands at `param` can't be taken here; another may take it."""
+    return UnsupportedHere(400, message, param=param, code="unsupported_content")
+
+
 def missing_parameter(param: str) -> APIError:
     """400: the field `param` is required."""
     return APIError(

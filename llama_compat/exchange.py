@@ -33,6 +33,15 @@ _WILDCARD = re.compile(r"[*?\[]")
 JSON_HEADERS: Mapping[str, str] = {"content-type": "application/json"}
 """Those of a reply that is one JSON object."""
 
+DROPPED_HEADER = "x-llama-compat-dropped"
+"""Names what was left out of a request."""
+
+ADAPTED_HEADER = "x-llama-compat-adapted"
+"""Names what was said to the model in another way."""
+
+VENDORS_ID_HEADER = "x-upstream-request-id"
+"""What the vendor calls the request."""
+
 GUARDRAILS_HEADER = "x-llama-compat-guardrails"
 """Names the checks that have hidden something, in the request or in a whole reply."""
 

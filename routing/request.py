@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from llama_compat.dialects.base import Asked, Operation
 from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
-from llama_compat.exchange import ANYBODY, Call, Principal, Reply, done_soon
+from llama_compat.exchange import ANYBODY, VENDORS_ID_HEADER, Call, Principal, Reply, done_soon
 from llama_compat.text.one_line import one_line
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import JSONFields
@@ -240,7 +240,7 @@ class Request(Struct, eq=False):
         """It ends in `error`, which has come to where it is answered."""
         error.let_go()
         self.error, self.outcome = error, error.message
-        vendors_id = error.headers.get("x-upstream-request-id")
+        vendors_id = error.headers.get(VENDORS_ID_HEADER)
         if vendors_id is not None:
             self.outcome += f" (the vendor's request {vendors_id})"
 

@@ -27,7 +27,7 @@ _MAKERS = (
 _NAME = re.compile("|".join(rf"(?:^|[./@_-])({name})" for name, _ in _MAKERS))
 
 
-_CLAUDE = re.compile(r"(?:^|[./])(claude-[a-z0-9@-]+?)(?:-v\d+(?::\d+\w*)*|@default)?$")
+_CLAUDE = re.compile(r"(?:^|[./])(claude-[a-z0-9@-]+?)(?:-v\d+(?::\d\w*)*|@default)?$")
 """Anthropic's name in those of Amazon and Google: `us.anthropic.claude-opus-4-6-v1:0`."""
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.tools.call_ids import Fit, with_call_ids
 from llama_compat.types import (
     CompletionMessage,
@@ -45,6 +45,18 @@ def content_blocks(
                 if text.strip():
                     blocks.append(render_text(text))
     return blocks
+
+
+def empty_message(path: str, vendor: str) -> APIError:
+    """400: a message says nothing, which none of them takes."""
+    return invalid_parameter(path, f"'{path}' is empty, which {vendor}'s API does not take.")
+
+
+def no_turn(vendor: str) -> APIError:
+    """400: nobody says anything."""
+    return invalid_parameter(
+        "messages", f"{vendor}'s API wants at least one message that is no system message."
+    )
 
 
 def with_a_turn(messages: Sequence[Message]) -> Sequence[Message]:
@@ -128,9 +140,7 @@ class AlternatingTurns:
             elif blocks := render_message(message, path):
                 self._add(message, blocks)
         if not self.turns:
-            raise invalid_parameter(
-                "messages", f"{vendor}'s API wants at least one message that is no system message."
-            )
+            raise no_turn(vendor)
         if opening is not None and self.turns[0]["role"] != "user":
             self.turns.insert(0, {"role": "user", "content": [opening]})
         self._instruct()

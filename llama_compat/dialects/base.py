@@ -37,11 +37,13 @@ from llama_compat.wire.json_fields import JSONFields, with_items
 if TYPE_CHECKING:
     from llama_compat.exchange import Call
 
-SSE_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
+
+def stream_headers(content_type: str) -> Mapping[str, str]:
+    """Those of a stream that nothing on its way is to keep or to gather."""
+    return {"content-type": content_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+SSE_HEADERS = stream_headers("text/event-stream; charset=utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,9 +102,13 @@ class JudgeSettings(TemplateSettings):
 
     @model_validator(mode="after")
     def _has_policy(self) -> Self:
-        if self.policy is None and self.format != "llama_guard":
-            raise ValueError(f"{self.format!r} judges by a 'policy': say what is against the rules")
+        _check_policy(self.format, self.policy)
         return self
+
+
+def _check_policy(format: str, policy: str | None) -> None:
+    if policy is None and format != "llama_guard":
+        raise ValueError(f"{format!r} judges by a 'policy': say what is against the rules")
 
 
 PictureFormatName = Literal["llama_guard", "shield_gemma", "policy"]
@@ -137,8 +141,7 @@ class PictureSettings(TemplateSettings):
 
     @model_validator(mode="after")
     def _has_policy(self) -> Self:
-        if self.policy is None and self.format != "llama_guard":
-            raise ValueError(f"{self.format!r} judges by a 'policy': say what is against the rules")
+        _check_policy(self.format, self.policy)
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llama_compat.errors import UnsupportedHere
+from llama_compat.errors import UnsupportedHere, unsupported_content
 from llama_compat.types import AudioContent, Content, ReadContent
 
 _FORMATS = {"audio/mp3": "audio/mpeg", "audio/wave": "audio/wav", "audio/x-wav": "audio/wav"}
@@ -56,10 +56,8 @@ def not_taken(what: str, path: str, whose: str) -> UnsupportedHere:
         path: where it stands in the request.
         whose: what takes none.
     """
-    return UnsupportedHere(
-        400,
+    return unsupported_content(
+        path,
         f"'{path}' has {what}, which {whose} does not take. Leave it out, or choose a model that"
         " takes it there.",
-        param=path,
-        code="unsupported_content",
     )

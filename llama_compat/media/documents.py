@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from llama_compat.errors import UnsupportedHere, invalid_parameter
+from llama_compat.errors import UnsupportedHere, invalid_parameter, unsupported_content
 from llama_compat.media.audio import not_taken, without_audio
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.media.images import is_data_url, is_remote
@@ -212,24 +212,20 @@ def encoded_in(document: DocumentContent, param: str, whose: str) -> EncodedFile
         APIError: 400 naming it: it is no document in base64.
     """
     if is_remote(document.url):
-        raise UnsupportedHere(
-            400,
+        raise unsupported_content(
+            param,
             f"'{param}' has the address of a document, and {whose} takes bytes alone: send it in"
             " base64.",
-            param=param,
-            code="unsupported_content",
         )
     return parse_document_url(document.url, param)
 
 
 def no_such_document(param: str, media_type: str, whose: str) -> UnsupportedHere:
     """The error for a document of a type that is not taken: 400."""
-    return UnsupportedHere(
-        400,
+    return unsupported_content(
+        param,
         f"'{param}' has a document of the type '{media_type}', which {whose} does not take. Send"
         " it as a PDF or as text.",
-        param=param,
-        code="unsupported_content",
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import UnsupportedHere, invalid_parameter, unsupported_content
 from llama_compat.media.encoded import EncodedFile
 from llama_compat.types import Content, ImageContent
 
@@ -64,6 +65,23 @@ def _beginning(data: str) -> bytes:
         return base64.b64decode(data[:24], validate=True)
     except (binascii.Error, ValueError):
         return b""
+
+
+def no_such_image(param: str, media_type: str, whose: str, taken: Iterable[str]) -> UnsupportedHere:
+    """The error for an image of a type that is not `taken`: 400, and another may take it."""
+    return unsupported_content(
+        param,
+        f"'{param}' has an image of the type '{media_type}'; {whose} takes"
+        f" {', '.join(sorted(taken))}.",
+    )
+
+
+def misplaced_image(param: str, whose: str) -> UnsupportedHere:
+    """The error for an image in what is said by the system or by the model: 400, and another may
+    take it there."""
+    return unsupported_content(
+        param, f"'{param}' has an image; {whose} takes images from users and tools only."
+    )
 
 
 _FIRST_BYTES = (

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.text.surrogates import SurrogateJoiner, joined, json_escape
 from llama_compat.types import (
     AnyToolCall,
@@ -93,6 +94,11 @@ def arguments_object(call: AnyToolCall) -> dict[str, Any]:
     if isinstance(call, UnparseableToolCall):
         return {"INVALID_JSON": call.arguments_json}
     return call.arguments
+
+
+def hosted_arguments(call: HostedCall) -> dict[str, Any]:
+    """What the model gave a tool that the server runs; without what is no object."""
+    return arguments_object(parse_tool_call(call.call_id, call.model_name, call.arguments_json))
 
 
 def arguments_object_text(call: AnyToolCall) -> str:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from llama_compat.errors import APIError
+from llama_compat.wire.forms import (
+    Delimiters,
+    boundary_in,
+    invalid_form,
+    names_in,
+    not_whole,
+    parse,
+    text_of,
+    too_many_parts,
+    too_much_text,
+)
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -39,10 +49,7 @@ class FormWithFile:
     """
 
     def __init__(self, content_type: str, *, needs_name: bool = True) -> None:
-        kind, options = parse_options_header(content_type)
-        boundary = options.get(b"boundary", b"")
-        if kind != b"multipart/form-data" or not boundary:
-            raise _invalid("the header 'content-type' is no multipart/form-data with a boundary")
+        boundary = boundary_in(content_type)
         callbacks: MultipartCallbacks = {
             "on_part_begin": self._begin_part,
             "on_header_field": self._header_name,
@@ -54,6 +61,8 @@ class FormWithFile:
             "on_end": self._end,
         }
         self._parser = MultipartParser(boundary, callbacks)
+        # What is in a file may hold the boundary in the middle of a line.
+        self._delimiters = Delimiters(b"\r\n--" + boundary, MAX_PARTS)
         self._needs_name = needs_name
         self.texts: dict[str, str] = {}
         self.filename: str | None = None
@@ -71,10 +80,8 @@ class FormWithFile:
         Raises:
             APIError: 400, it is wrong.
         """
-        try:
-            self._parser.write(chunk)
-        except FormParserError as error:
-            raise _invalid(str(error).rstrip(".") or "it can't be taken apart") from None
+        self._delimiters.see(chunk)
+        parse(self._parser, chunk)
 
     def finish(self) -> None:
         """There is no more of it.
@@ -83,7 +90,7 @@ class FormWithFile:
             APIError: 400, it is not whole, or has no file.
         """
         if not self._ended:
-            raise _invalid("it does not end with its boundary, so that some of it may be missing")
+            raise not_whole()
         if self.filename is None:
             raise APIError(
                 400,
@@ -95,7 +102,7 @@ class FormWithFile:
     def _begin_part(self) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
-            raise _invalid(f"it has more than {MAX_PARTS} parts")
+            raise too_many_parts(MAX_PARTS)
         self._headers, self._text, self._is_file = {}, bytearray(), False
 
     def _header_name(self, data: bytes, start: int, end: int) -> None:
@@ -111,16 +118,11 @@ class FormWithFile:
         self._header, self._value = bytearray(), bytearray()
 
     def _end_headers(self) -> None:
-        disposition = self._headers.get(b"content-disposition", b"")
-        options = parse_options_header(disposition)[1]
-        self._name = options.get(b"name", b"").decode("utf-8", "replace")
-        if not self._name:
-            raise _invalid(f"part {self._parts} has no name")
-        filename = options.get(b"filename")
+        self._name, filename = names_in(self._headers, self._parts)
         if self._name == "file":
             if self.filename is not None or (filename is None and self._needs_name):
-                raise _invalid("'file' has to be one file with a name", "file")
-            self.filename = (filename or b"").decode("utf-8", "replace")
+                raise invalid_form("'file' has to be one file with a name", "file")
+            self.filename = filename or ""
             kind = parse_options_header(self._headers.get(b"content-type", b""))[0]
             self.media_type = kind.decode("latin-1")
             self._is_file = True
@@ -134,10 +136,7 @@ class FormWithFile:
 
     def _end_part(self) -> None:
         if not self._is_file:
-            try:
-                self.texts[self._name] = self._text.decode()
-            except UnicodeDecodeError:
-                raise _invalid(f"'{self._name[:100]}' is not text in UTF-8") from None
+            self.texts[self._name] = text_of(self._name, self._text)
 
     def _end(self) -> None:
         self._ended = True
@@ -145,10 +144,4 @@ class FormWithFile:
     def _count(self, size: int) -> None:
         self._text_bytes += size
         if self._text_bytes > MAX_TEXT_BYTES:
-            raise _invalid(f"what is no file in it has more than {MAX_TEXT_BYTES} bytes")
-
-
-def _invalid(why: str, param: str | None = None) -> APIError:
-    return APIError(
-        400, f"The request body is no proper form: {why}.", param=param, code="invalid_form"
-    )
+            raise too_much_text(MAX_TEXT_BYTES)

@@ -99,21 +99,17 @@ class Form(Struct, frozen=True):
         """
         texts = sum(part.end - part.begin for part in self.parts if part.file is None)
         if texts > MAX_TEXT_BYTES:
-            raise _invalid(f"what is no file in it has more than {MAX_TEXT_BYTES} bytes")
+            raise too_much_text(MAX_TEXT_BYTES)
         values: dict[str, list[str]] = {}
         for part in self.parts:
-            value = self._text(part) if part.file is None else part.file
+            value = part.file
+            if value is None:
+                value = text_of(part.name, self.body[part.begin : part.end])
             values.setdefault(part.name, []).append(value)
         return {
             name: to_raw(several if len(several) > 1 else several[0])
             for name, several in values.items()
         }
-
-    def _text(self, part: Part) -> str:
-        try:
-            return self.body[part.begin : part.end].decode()
-        except UnicodeDecodeError:
-            raise _invalid(f"'{part.name[:100]}' is not text in UTF-8", part.name) from None
 
     def with_file_names(self, names: Mapping[str, Iterable[str]]) -> Form:
         """The same form, whose files are called otherwise: those of a member, in their order."""
@@ -151,36 +147,136 @@ def parse_form(body: bytes, content_type: str) -> Form:
         APIError: 400, it is none: it has no boundary or does not end with it, or has it where no
             part begins; a part has no name, or there are too many.
     """
-    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
-    if not _BOUNDARY.fullmatch(boundary):
-        raise _invalid("the header 'content-type' names no boundary, or one that can be none")
-    delimiter = b"--" + boundary
-    delimiters = body.count(delimiter)
-    if delimiters > MAX_PARTS + 1:
-        raise _too_many_parts()
-    if re.search(re.escape(delimiter) + rb"[ \t]{%d}" % MAX_PADDING, body):
-        raise _invalid("there are blanks behind a boundary")
+    boundary = boundary_in(content_type)
+    delimiters = Delimiters(b"--" + boundary, MAX_PARTS)
+    delimiters.see(body)
     reader = _Reader()
-    try:
-        MultipartParser(boundary, reader.callbacks()).write(body)
-    except FormParserError as error:
-        raise _invalid(str(error).rstrip(".") or "it can't be taken apart") from None
+    parse(MultipartParser(boundary, reader.callbacks()), body)
     if not reader.ended:
-        raise _invalid("it does not end with its boundary, so that some of it may be missing")
-    if delimiters > len(reader.parts) + 1:
+        raise not_whole()
+    if delimiters.count > len(reader.parts) + 1:
         # Others are not as strict about line ends, and would find a part there.
-        raise _invalid("its boundary is in one of its parts, too")
+        raise invalid_form("its boundary is in one of its parts, too")
     return Form(body, boundary, tuple(reader.parts))
 
 
-def _invalid(why: str, param: str | None = None) -> APIError:
+# What holds for forms that are there whole, and for those that are read while they arrive ---------
+
+
+def boundary_in(content_type: str) -> bytes:
+    """What is between the parts of a form.
+
+    Raises:
+        APIError: 400, the header `content-type` is of no form, or names none that can be one.
+    """
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not _BOUNDARY.fullmatch(boundary):
+        raise invalid_form(
+            "the header 'content-type' is no multipart/form-data with a boundary, or with one that"
+            " can be none"
+        )
+    return boundary
+
+
+class Delimiters:
+    """Looks for what would keep the parser busy for long, before it gets it: it reads what follows
+    a delimiter byte by byte, a thousand times as slowly as what is in a part.
+
+    Args:
+        delimiter: what stands between two parts.
+        most: parts that the form may have.
+
+    Attributes:
+        count: delimiters so far.
+    """
+
+    def __init__(self, delimiter: bytes, most: int) -> None:
+        self.count = 0
+        self._delimiter, self._most = delimiter, most
+        self._padded = re.compile(re.escape(delimiter) + rb"[ \t]{%d}" % MAX_PADDING)
+        self._last = b""
+
+    def see(self, piece: bytes) -> None:
+        """The next bytes of the form.
+
+        Raises:
+            APIError: 400, there are too many delimiters, or blanks behind one.
+        """
+        seen = self._last + piece
+        new = max(0, len(self._last) - len(self._delimiter) + 1)
+        self.count += seen.count(self._delimiter, new)
+        if self.count > self._most + 1:
+            raise too_many_parts(self._most)
+        if self._padded.search(seen):
+            raise invalid_form("there are blanks behind a boundary")
+        self._last = seen[1 - len(self._delimiter) - MAX_PADDING :]
+
+
+def parse(parser: MultipartParser, piece: bytes) -> None:
+    """Give `parser` the next bytes of its form.
+
+    Raises:
+        APIError: 400, they can't be taken apart.
+    """
+    try:
+        parser.write(piece)
+    except FormParserError as error:
+        raise invalid_form(str(error).rstrip(".") or "it can't be taken apart") from None
+
+
+def names_in(headers: Mapping[bytes, bytes], number: int) -> tuple[str, str | None]:
+    """The names of a part and of the file that it is, None for text.
+
+    Args:
+        headers: of the part.
+        number: counted from 1.
+
+    Raises:
+        APIError: 400, it has no name, or is written in other bytes than those that are meant.
+    """
+    options = parse_options_header(headers.get(b"content-disposition", b""))[1]
+    if b"name" not in options:
+        raise invalid_form(f"part {number} has no name")
+    encoding = headers.get(b"content-transfer-encoding", b"binary").strip().lower()
+    if encoding not in _PLAIN:
+        raise invalid_form("a part has a content-transfer-encoding, which RFC 7578 took away")
+    file = options.get(b"filename")
+    return _decoded(options[b"name"]), None if file is None else _decoded(file)
+
+
+def text_of(name: str, value: bytes | bytearray) -> str:
+    """The text of the member `name`.
+
+    Raises:
+        APIError: 400, it is none.
+    """
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise invalid_form(f"'{name[:100]}' is not text in UTF-8", name) from None
+
+
+def invalid_form(why: str, param: str | None = None) -> APIError:
+    """400: the body is no form that is read here."""
     return APIError(
         400, f"The request body is no proper form: {why}.", param=param, code="invalid_form"
     )
 
 
-def _too_many_parts() -> APIError:
-    return _invalid(f"it has more than {MAX_PARTS} parts")
+def not_whole() -> APIError:
+    """400: a form breaks off."""
+    return invalid_form("it does not end with its boundary, so that some of it may be missing")
+
+
+def too_many_parts(most: int) -> APIError:
+    """400: a form has more than `most` parts."""
+    return invalid_form(f"it has more than {most} parts")
+
+
+def too_much_text(most: int) -> APIError:
+    """400: a form has more than `most` bytes that are no file."""
+    return invalid_form(f"what is no file in it has more than {most} bytes")
 
 
 def _decoded(name: bytes) -> str:
@@ -213,7 +309,7 @@ class _Reader:
 
     def _begin_part(self) -> None:
         if len(self.parts) >= MAX_PARTS:
-            raise _too_many_parts()
+            raise too_many_parts(MAX_PARTS)
         self._body, self._head = b"", -1
         self._begin = self._finish = -1
         self._name = self._value = b""
@@ -240,19 +336,12 @@ class _Reader:
         self._finish = end
 
     def _end_part(self) -> None:
-        disposition = self._headers.get(b"content-disposition", b"")
-        options = parse_options_header(disposition)[1]
-        if b"name" not in options:
-            raise _invalid(f"part {len(self.parts) + 1} has no name")
-        name, file = options[b"name"], options.get(b"filename")
-        encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
-        if encoding not in _PLAIN:
-            raise _invalid("a part has a content-transfer-encoding, which RFC 7578 took away")
+        name, file = names_in(self._headers, len(self.parts) + 1)
         type = self._headers.get(b"content-type", b"").decode("latin-1")
         self.parts.append(
             Part(
-                _decoded(name),
-                None if file is None else _decoded(file),
+                name,
+                file,
                 type if _TYPE.fullmatch(type) else None,
                 self._begin,
                 self._finish,

@@ -1,5 +1,5 @@
 """When to come back, as headers say it: `retry-after` (RFC 9110, section 10.2.3) and OpenAI's
-`retry-after-ms`, which is more exact."""
+`retry-after-ms`, which is more exact; and that it is of no use, as OpenAI's SDKs read it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import email.utils
 import math
 import time
 from collections.abc import Mapping
+
+_SHOULD_RETRY = "x-should-retry"
 
 _LONGEST_WAIT = 10.0**9
 """Seconds: thirty years, and more than any vendor means."""
@@ -32,6 +34,16 @@ def retry_after(seconds: float) -> dict[str, str]:
         "retry-after": str(math.ceil(seconds)),
         "retry-after-ms": str(math.ceil(seconds * 1000)),
     }
+
+
+def retry_never() -> dict[str, str]:
+    """The header that says not to come back with this request."""
+    return {_SHOULD_RETRY: "false"}
+
+
+def is_never(headers: Mapping[str, str]) -> bool:
+    """Whether an answer with these headers, their names in lower case, says that."""
+    return headers.get(_SHOULD_RETRY) == "false"
 
 
 def _number(text: str | None) -> float | None:

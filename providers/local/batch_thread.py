@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, shutting_down
 from llama_compat.wire.retry_after import retry_after
 from providers.local.engine import Stats
 from providers.local.threads import giving_way
@@ -63,7 +63,7 @@ class BatchThread:
         """What `work` makes of a request; who goes away is not served any further.
 
         Raises:
-            APIError: 429, too many wait; or whatever `work` raises.
+            APIError: 429, too many wait; 503, the thread is stopped; or whatever `work` raises.
         """
         if self._stats.waiting >= self._max_waiting:
             raise APIError(
@@ -75,8 +75,11 @@ class BatchThread:
             ).about(self._name)
         gone = Gone(self._stopping)
         loop = asyncio.get_running_loop()
+        try:
+            future = loop.run_in_executor(self._thread, _as_a_step, work, asked, gone)
+        except RuntimeError:
+            raise shutting_down() from None
         self._stats.waiting += 1
-        future = loop.run_in_executor(self._thread, _as_a_step, work, asked, gone)
         future.add_done_callback(self._count)
         try:
             return await future

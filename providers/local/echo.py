@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from msgspec.structs import replace
 from pydantic import Field
 
-from llama_compat.errors import context_length_exceeded, invalid_parameter
+from llama_compat.errors import context_length_exceeded, invalid_parameter, unsupported_content
 from llama_compat.events import ReplyParts
 from llama_compat.mixins import (
     OpenAIChatCompletionUnsupportedMixin,
@@ -468,7 +468,7 @@ def _refuse_media(messages: Sequence[Message]) -> None:
         for medium in media_in(message.content):
             path = f"messages[{index}].content"
             what = _MEDIA[type(medium)]
-            raise invalid_parameter(path, f"'{path}' holds {what}; local::echo takes text only.")
+            raise unsupported_content(path, f"'{path}' holds {what}; local::echo takes text only.")
 
 
 _MEDIA = {ImageContent: "an image", AudioContent: "audio", DocumentContent: "a document"}

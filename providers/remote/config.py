@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from llama_compat.settings.secret_kinds import ADDRESS
 from providers.base import ProviderConfig
-from providers.remote.http1 import Seconds, Timeouts
+from providers.remote.http1 import Seconds, Timeouts, is_header_name
 
 if TYPE_CHECKING:
     from providers.remote.upstream.credentials import RequestCredentials
@@ -37,7 +37,6 @@ def _check_proxy(url: SecretStr) -> SecretStr:
     return url
 
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -48,7 +47,7 @@ def _check_key(key: SecretStr) -> SecretStr:
 
 
 def _check_header_name(name: str) -> str:
-    if not _TOKEN.fullmatch(name):
+    if not is_header_name(name):
         raise ValueError("expected the name of an HTTP header such as x-title")
     return name
 

@@ -16,6 +16,7 @@ from llama_compat.extent import Extent
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from llama_compat.wire.json_fields import JSONFields
+from llama_compat.wire.retry_after import is_never
 from providers.remote.upstream.deferred import NotSent, Unsent
 from routing.batches.wires import OPERATIONS, LineOutcome
 from routing.ingress.body import parse_body
@@ -288,7 +289,7 @@ def _look(operation: Operation, body: bytes) -> tuple[JSONFields, Asked]:
 
 
 def _not_now(error: APIError) -> NotNow | None:
-    if error.headers.get("x-should-retry") == "false":
+    if is_never(error.headers):
         return None
     kind = error.error_class
     if kind in (ErrorClass.rate_limit, ErrorClass.overloaded) or error.code == NOT_SENT:

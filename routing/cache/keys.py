@@ -51,9 +51,10 @@ _VERSIONS = frozenset({"anthropic-version", "api-revision"})
 _MAY_SAMPLE = re.compile(rb'"(?:[tT]emperature|[tT]op_?[pP]|[sS]eed)":')
 """Without any of these a reply is another one each time."""
 
-_MAY_CALL = re.compile(rb'"\w*(?:[tT]ool|[fF]unction|[mM]cp|[pP]lugin|[sS]earch)\w*":')
+_MAY_CALL = re.compile(rb'"(?=\w*":)\w*?(?:[tT]ool|[fF]unction|[mM]cp|[pP]lugin|[sS]earch)')
 """Without any of these there are no tools, be they the client's or a vendor's. No text has them in
-it, as its quotation marks have a backslash before them."""
+it, as its quotation marks have a backslash before them. That a name ends is seen before what is in
+it: a text of such words alone would be gone through once for each of them."""
 
 _CALLS_NOTHING = frozenset(
     {

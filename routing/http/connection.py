@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from llama_compat.connection_errors import request_timed_out
 from llama_compat.errors import APIError
 from routing.asgi import UPGRADE
-from routing.http.exchange import HIGH_WATER_BYTES, STATUS_LINES, Exchange
+from routing.http.exchange import CONTINUE, HIGH_WATER_BYTES, STATUS_LINES, Exchange
 from routing.http.patience import Patience
 from routing.http.peers import Intake, address, has_left, peer_state
 from routing.http.reader import RequestReader
@@ -36,9 +36,6 @@ still there, and the connection closes after the answer."""
 
 DISCARDED_BYTES = 4 * 1024 * 1024
 """In one second, while an answer is awaited."""
-
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""What every client of HTTP/1.1 takes before an answer, asked for or not (RFC 9110, 15.2)."""
 
 RESET_SECONDS = (0.02, 0.2)
 """So long after that it is seen whether the client has reset the connection; then once a second."""

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 HIGH_WATER_BYTES = 64 * 1024
 """Of a body that nobody has asked for yet; then the client waits."""
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""What every client of HTTP/1.1 takes before an answer, asked for or not (RFC 9110, 15.2)."""
+
 
 def _status_line(status: int) -> bytes:
     try:
@@ -166,7 +169,7 @@ class Exchange:
         if self._expects_continue:
             self._expects_continue = False
             if not self.started:
-                self._connection.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._connection.writer.write(CONTINUE)
         if not self.gone and not self.complete and not self.late:
             if self.more_body:
                 self._connection.wants_body()

@@ -11,7 +11,7 @@ from typing import Any
 
 from llama_compat.dialects.base import Dialect
 from llama_compat.errors import APIError
-from llama_compat.exchange import Reply
+from llama_compat.exchange import ADAPTED_HEADER, DROPPED_HEADER, Reply
 from routing.asgi import Scope, Send, headers_by_name
 from routing.observability.sample import Sample
 from routing.policy.targets import header_text
@@ -73,9 +73,9 @@ class Answer:
         request.reply = reply
         headers = {**reply.headers}
         if reply.dropped:
-            headers["x-llama-compat-dropped"] = _listed(reply.dropped)
+            headers[DROPPED_HEADER] = _listed(reply.dropped)
         if reply.adapted:
-            headers["x-llama-compat-adapted"] = _listed(reply.adapted)
+            headers[ADAPTED_HEADER] = _listed(reply.adapted)
         if isinstance(reply.body, bytes):
             await self._whole(reply, headers, reply.body)
             return

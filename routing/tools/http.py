@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from llama_compat import __version__
 from llama_compat.off_loop import off_loop
 from llama_compat.wire.json_fields import encode_json
 from providers.remote import http1
 from routing.tools.tool import ToolError
 
 MAX_JSON_BYTES = 4 << 20
-
-USER_AGENT = f"llama-compat/{__version__}"
 
 
 async def ask_json(
@@ -30,7 +27,7 @@ async def ask_json(
         ToolError: it can't be asked, or answers with something else than JSON. What it says is not
             told: it may hold the key.
     """
-    sent = {"user-agent": USER_AGENT, "accept": "application/json", **headers}
+    sent = {"user-agent": http1.USER_AGENT, "accept": "application/json", **headers}
     content = None
     if body is not None:
         sent["content-type"] = "application/json"

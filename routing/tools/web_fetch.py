@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Literal
@@ -9,12 +10,10 @@ from typing import Any, Literal
 from llama_compat.hosted.citations import FORM
 from llama_compat.hosted.settings import WebFetchSettings
 from llama_compat.hosted.vocabulary import WebFetchTool, WebSource
-from llama_compat.off_loop import off_loop
 from llama_compat.types import ToolDefinition
 from providers.remote import http1
 from providers.remote.upstream.public_web import TooManyRedirectsError, follow
 from routing.tools.domains import Domains
-from routing.tools.http import USER_AGENT
 from routing.tools.pages import page_text
 from routing.tools.queries import Uses
 from routing.tools.tool import Gave, ToolError
@@ -35,7 +34,7 @@ _PARAMETERS = {
 
 _HEADERS = http1.encode_headers(
     {
-        "user-agent": USER_AGENT,
+        "user-agent": http1.USER_AGENT,
         "accept": "text/html, text/*;q=0.9, application/json;q=0.8",
         "accept-encoding": "identity",
     }
@@ -118,7 +117,7 @@ class WebFetch:
             raise ToolError("url_not_accessible", "Its server takes too long.") from None
         except (http1.HTTPError, ValueError):
             raise ToolError("url_not_accessible", "Its server can't be reached.") from None
-        title, text = await off_loop(len(body), _said, body, kind, rest)
+        title, text = await asyncio.to_thread(_said, body, kind, rest)
         if self._most is not None:
             text = text[: self._most]
         return Gave(f"{text}\n\n{FORM}" if text else "It is empty.", [WebSource(url, title, text)])
@@ -132,6 +131,6 @@ def _said(body: bytes, kind: str, rest: str) -> tuple[str, str]:
     _, _, charset = rest.partition("charset=")
     try:
         text = body.decode(charset.strip().strip("\"'") or "utf-8", "replace")
-    except LookupError:
+    except (LookupError, ValueError):  # Python has codecs that can't read all, or nothing.
         text = body.decode("utf-8", "replace")
     return page_text(text) if "html" in kind else ("", text)

@@ -8,7 +8,12 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from llama_compat.dialects.alternating import AlternatingTurns, called_tools, content_blocks
+from llama_compat.dialects.alternating import (
+    AlternatingTurns,
+    called_tools,
+    content_blocks,
+    empty_message,
+)
 from llama_compat.dialects.anthropic_messages.hosted_blocks import render_search
 from llama_compat.dialects.anthropic_messages.seals import FAMILY
 from llama_compat.dialects.anthropic_messages.versions import THINKING_BINDING
@@ -17,7 +22,13 @@ from llama_compat.errors import invalid_parameter
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.documents import PDF, no_such_document, parse_document_url, seen_alone
-from llama_compat.media.images import images_in, is_remote, parse_data_url
+from llama_compat.media.images import (
+    images_in,
+    is_remote,
+    misplaced_image,
+    no_such_image,
+    parse_data_url,
+)
 from llama_compat.tools.calls import arguments_object
 from llama_compat.tools.closed_schemas import closed_schema
 from llama_compat.tools.parameters import object_schema
@@ -234,7 +245,7 @@ def _render_message(message: Message, path: str) -> list[dict[str, Any]]:
         return [_render_tool_result(message, path)]
     blocks = _render_content(message.content, path)
     if not blocks:
-        raise invalid_parameter(path, f"'{path}' is empty, which Anthropic's API does not take.")
+        raise empty_message(path, "Anthropic")
     return blocks
 
 
@@ -280,9 +291,7 @@ def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
     if images_in(seen_alone(content, path, "a system prompt of Anthropic's API")):
-        raise invalid_parameter(
-            path, f"'{path}' has an image; Anthropic's API takes images from users and tools only."
-        )
+        raise misplaced_image(path, "Anthropic's API")
     return _render_content(content, path)
 
 
@@ -291,11 +300,7 @@ def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "url", "url": image.url}}
     encoded = parse_data_url(image.url, path)
     if encoded.media_type not in IMAGE_TYPES:
-        raise invalid_parameter(
-            path,
-            f"'{path}' has an image of the type '{encoded.media_type}'; Anthropic's API takes"
-            f" {', '.join(sorted(IMAGE_TYPES))}.",
-        )
+        raise no_such_image(path, encoded.media_type, "Anthropic's API", IMAGE_TYPES)
     source = {"type": "base64", "media_type": encoded.media_type, "data": encoded.base64}
     return {"type": "image", "source": source}
 

@@ -14,6 +14,7 @@ from llama_compat.dialects.alternating import (
     AlternatingTurns,
     called_tools,
     content_blocks,
+    empty_message,
 )
 from llama_compat.dialects.anthropic_messages import (
     RenderedRequest,
@@ -45,12 +46,11 @@ from llama_compat.dialects.sampling import (
     too_warm,
 )
 from llama_compat.dialects.stop_lists import CLAUDES_STOPS, StopBound
-from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.fitting.forced_reply import thought_before_forced_call
 from llama_compat.hosted.vocabulary import HostedCall
 from llama_compat.media.audio import without_audio
 from llama_compat.media.documents import seen_alone
-from llama_compat.media.images import images_in, parse_data_url
+from llama_compat.media.images import images_in, misplaced_image, no_such_image, parse_data_url
 from llama_compat.tools.calls import arguments_object, bounded_call_id
 from llama_compat.tools.closed_schemas import closed_schema
 from llama_compat.tools.parameters import object_schema
@@ -250,7 +250,7 @@ def _render_message(
         return [_render_tool_result(message, path, names)]
     blocks = _render_content(message.content, path, names)
     if not blocks:
-        raise invalid_parameter(path, f"'{path}' is empty, which Bedrock's API does not take.")
+        raise empty_message(path, "Bedrock")
     return blocks
 
 
@@ -285,26 +285,16 @@ def _render_content(content: Content, path: str, names: DocumentNames) -> list[d
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
     if images_in(seen_alone(content, path, "a system prompt of Bedrock's API")):
-        raise invalid_parameter(
-            path, f"'{path}' has an image; Bedrock's API takes images from users and tools only."
-        )
+        raise misplaced_image(path, "Bedrock's API")
     return _render_content(content, path, DocumentNames())
 
 
 def _render_image(image: ImageContent, path: str) -> dict[str, Any]:
     encoded = parse_data_url(image.url, path)
     if encoded.media_type not in IMAGE_FORMATS:
-        raise _no_such_image(path, encoded.media_type)
+        raise no_such_image(path, encoded.media_type, "Bedrock's API", IMAGE_FORMATS)
     source = {"bytes": encoded.base64}
     return {"image": {"format": IMAGE_FORMATS[encoded.media_type], "source": source}}
-
-
-def _no_such_image(path: str, media_type: str) -> APIError:
-    return invalid_parameter(
-        path,
-        f"'{path}' has an image of the type '{media_type}'; Bedrock's API takes"
-        f" {', '.join(sorted(IMAGE_FORMATS))}.",
-    )
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from llama_compat.hosted.vocabulary import (
     Source,
     WebSource,
 )
-from llama_compat.tools.calls import arguments_object, arguments_text, new_call_id, parse_tool_call
+from llama_compat.tools.calls import arguments_text, hosted_arguments, new_call_id
 from llama_compat.types import Units, Usage
 
 SEARCH: Mapping[str, Any] = {"googleSearch": {}}
@@ -174,8 +174,7 @@ def url_of(call: HostedCall) -> str | None:
 
 
 def _given(call: HostedCall, name: str) -> str | None:
-    given = arguments_object(parse_tool_call(call.call_id, call.model_name, call.arguments_json))
-    found = given.get(name)
+    found = hosted_arguments(call).get(name)
     return found if isinstance(found, str) else None
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from llama_compat.dialects.base import UNKNOWN, Asked, Dialect, Operation
+from llama_compat.dialects.base import UNKNOWN, Asked, Dialect, Operation, stream_headers
 from llama_compat.dialects.gemini.embeddings import (
     batch_asked,
     embed_asked,
@@ -50,11 +50,7 @@ GEMINI_ARRAY = replace(
     GEMINI,
     render_error=lambda error, request_id: b"[%b]" % render_error(error, request_id),
     render_stream_error=lambda error, request_id: ArrayFrame().fail(error),
-    stream_headers={
-        "content-type": "application/json; charset=utf-8",
-        "cache-control": "no-cache",
-        "x-accel-buffering": "no",
-    },
+    stream_headers=stream_headers("application/json; charset=utf-8"),
     stream_end=ArrayFrame.END,
 )
 """The same for a stream without `alt=sse`."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from llama_compat.dialects.alternating import OPENING, with_a_turn
+from llama_compat.dialects.alternating import OPENING, empty_message, no_turn, with_a_turn
 from llama_compat.dialects.gemini.grounding import SEARCH
 from llama_compat.dialects.gemini.models import model_path
 from llama_compat.dialects.gemini.schema import render_schema
@@ -14,7 +14,7 @@ from llama_compat.dialects.gemini.seals import ANY_SIGNATURE, FAMILY
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.documents import encoded_in, seen_alone, with_names_told
-from llama_compat.media.images import images_in, parse_data_url
+from llama_compat.media.images import images_in, misplaced_image, parse_data_url
 from llama_compat.tools.answers import tool_answered
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -172,9 +172,7 @@ def _render_contents(messages: Sequence[Message], *, nested: bool) -> list[dict[
     for before, content in pairwise(contents):
         _put_in_order(content["parts"], before["parts"])
     if not contents:
-        raise invalid_parameter(
-            "messages", "Gemini's API wants at least one message that is no system message."
-        )
+        raise no_turn("Gemini")
     return contents
 
 
@@ -197,9 +195,7 @@ def _current_turn(messages: Sequence[Message]) -> int:
 def _render_user(message: UserMessage, path: str) -> list[dict[str, Any]]:
     parts = _render_content(message.content, f"{path}.content")
     if not parts:
-        raise invalid_parameter(
-            f"{path}.content", f"'{path}.content' is empty, which Gemini's API does not take."
-        )
+        raise empty_message(f"{path}.content", "Gemini")
     return parts
 
 
@@ -235,7 +231,7 @@ def _add_part(parts: list[dict[str, Any]], said: MessagePart, path: str) -> None
         case ToolCall() | UnparseableToolCall():
             parts.append(_render_call(said))
         case ImageContent():
-            raise _no_image(path)
+            raise misplaced_image(path, "Gemini's API")
 
 
 def _render_call(call: AnyToolCall) -> dict[str, Any]:
@@ -264,25 +260,21 @@ def _render_tool_response(
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
+    return [_render_part(part, path) for part in told_parts(content)]
+
+
+def told_parts(content: Content) -> list[ContentPart]:
+    """What Google is told of a message's content: text that is empty is left out."""
     told = with_names_told(content)
-    if isinstance(told, str):
-        return [{"text": told}] if told else []
-    return [
-        _render_part(part, path) for part in told if not isinstance(part, TextContent) or part.text
-    ]
+    parts = (TextContent(told),) if isinstance(told, str) else told
+    return [part for part in parts if not isinstance(part, TextContent) or part.text]
 
 
 def _render_text(content: Content, path: str) -> list[dict[str, Any]]:
     content = seen_alone(content, path, "a system instruction of Gemini's API")
     if images_in(content):
-        raise _no_image(path)
+        raise misplaced_image(path, "Gemini's API")
     return _render_content(content, path)
-
-
-def _no_image(path: str) -> APIError:
-    return invalid_parameter(
-        path, f"'{path}' has an image; Gemini's API takes images from users and tools only."
-    )
 
 
 def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
@@ -305,9 +297,16 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     declaration: dict[str, Any] = {"name": tool.tool_name}
     if tool.description is not None:
         declaration["description"] = tool.description
-    if tool.parameters and tool.parameters.get("properties") != {}:
-        declaration.update(_render_schema(tool.parameters, "parameters", "parametersJsonSchema"))
+    taken = taken_by(tool)
+    if taken is not None:
+        declaration.update(_render_schema(taken, "parameters", "parametersJsonSchema"))
     return declaration
+
+
+def taken_by(tool: ToolDefinition) -> Mapping[str, Any] | None:
+    """The schema of what a tool takes; None where that is nothing, for which Google has no word."""
+    schema = tool.parameters
+    return schema if schema and schema.get("properties") != {} else None
 
 
 def _render_schema(schema: Mapping[str, Any], field: str, json_field: str) -> dict[str, Any]:
@@ -387,15 +386,20 @@ def _thinking_words(request: ChatCompletionRequest) -> tuple[str, Mapping[str, A
 def _render_thinking(request: ChatCompletionRequest, effort: str) -> dict[str, Any]:
     member, efforts = _thinking_words(request)
     if effort not in efforts:
-        raise invalid_parameter(
-            "reasoning_effort",
-            f"Invalid value: {effort!r}. Supported values for '{request.model}' are:"
-            f" {', '.join(map(repr, efforts))}.",
-        )
+        raise unknown_effort(effort, request.model, efforts)
     config: dict[str, Any] = {member: efforts[effort]}
     if effort != "none":
         config["includeThoughts"] = True
     return config
+
+
+def unknown_effort(effort: str, model: str, known: Iterable[str]) -> APIError:
+    """400: `effort` is none of OpenAI's words that the model has one for."""
+    return invalid_parameter(
+        "reasoning_effort",
+        f"Invalid value: {effort!r}. Supported values for '{model}' are:"
+        f" {', '.join(map(repr, known))}.",
+    )
 
 
 def always_thinks(request: ChatCompletionRequest) -> Mapping[str, str]:

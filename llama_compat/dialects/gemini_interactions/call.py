@@ -27,8 +27,8 @@ from llama_compat.dialects.gemini_interactions.input import (
     parse_system,
 )
 from llama_compat.dialects.gemini_interactions.streams import ShownInteraction, StreamRenderer
-from llama_compat.dialects.openai_responses.keeping import Keeping
-from llama_compat.errors import invalid_parameter
+from llama_compat.dialects.openai_responses.keeping import Keeping, refuse_unkept
+from llama_compat.errors import UnsupportedHere
 from llama_compat.types import ChatCompletionRequest
 
 HOW_TO_KEEP = (
@@ -60,12 +60,14 @@ def parse_request(
     Raises:
         APIError: 400 naming what is malformed, or what is not kept here.
     """
-    _refuse_unkept(body, is_kept=keeping is not None)
+    if keeping is None:
+        refuse_unkept(body, "interaction", HOW_TO_KEEP)
     if body.get("model") is None:
-        raise invalid_parameter(
-            "agent",
+        raise UnsupportedHere(
+            400,
             "Agents are Google's, and this model's provider has none. Name a 'model'.",
-            "unsupported_parameter",
+            param="agent",
+            code="unsupported_parameter",
         )
     config = config_in(body)
     names = {each.tool_name for each in parse_functions(body)}
@@ -87,28 +89,6 @@ def parse_request(
     )
     shown = ShownInteraction(hides_thoughts(config), body.get("previous_interaction_id"))
     return InteractionCall(request, shown, keeping)
-
-
-def _refuse_unkept(body: Mapping[str, Any], *, is_kept: bool) -> None:
-    """Refuse what the request asks of a store that is not there.
-
-    It is never dropped, whatever the template says: a part of the question would be missing.
-    """
-    if is_kept:
-        return
-    previous = body.get("previous_interaction_id")
-    if previous is not None:
-        raise invalid_parameter(
-            "previous_interaction_id",
-            f"The interaction '{previous}' is not known. {HOW_TO_KEEP}",
-            "previous_interaction_not_found",
-        )
-    if body.get("background"):
-        raise invalid_parameter(
-            "background",
-            f"Nothing runs in the background here. {HOW_TO_KEEP}",
-            "unsupported_parameter",
-        )
 
 
 # What a request asks of the provider --------------------------------------------------------------

@@ -33,7 +33,10 @@ from llama_compat.hosted.vocabulary import (
     free_name,
     kind_of,
 )
-from llama_compat.tools.calls import arguments_object, arguments_text, parse_tool_call
+from llama_compat.tools.calls import (
+    arguments_text,
+    hosted_arguments,
+)
 from llama_compat.types import AnyToolCall
 
 SEARCH: Mapping[str, Any] = {"type": "google_search"}
@@ -143,7 +146,7 @@ def render_call(call: HostedCall, step_id: str) -> tuple[HostedStep, HostedStep]
     kind = f"{_STEPS[call.kind]}_call"
     told: HostedStep = {"type": kind}
     if call.kind == "mcp":
-        told |= {"name": call.name, "server_name": call.server, "arguments": _given(call)}
+        told |= {"name": call.name, "server_name": call.server, "arguments": hosted_arguments(call)}
     elif call.kind == "web_search":
         query = query_of(call)
         told["arguments"] = {"queries": [] if query is None else [query]}
@@ -163,10 +166,6 @@ def render_result(call: HostedCall, step_id: str) -> tuple[HostedStep, HostedSte
     if call.status == "failed":
         told["is_error"] = True
     return begun, told
-
-
-def _given(call: HostedCall) -> dict[str, Any]:
-    return arguments_object(parse_tool_call(call.call_id, call.model_name, call.arguments_json))
 
 
 def _result(call: HostedCall) -> Any:

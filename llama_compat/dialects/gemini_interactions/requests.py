@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_compat.dialects.alternating import with_a_turn
+from llama_compat.dialects.alternating import empty_message, no_turn, with_a_turn
 from llama_compat.dialects.gemini import FAMILY
-from llama_compat.dialects.gemini.requests import ALWAYS_THINKS, LARGEST_SEED, TIERS
+from llama_compat.dialects.gemini.requests import (
+    ALWAYS_THINKS,
+    LARGEST_SEED,
+    TIERS,
+    taken_by,
+    told_parts,
+    unknown_effort,
+)
 from llama_compat.dialects.gemini_interactions.generation import LEVELS
 from llama_compat.dialects.gemini_interactions.hosted import SEARCH
 from llama_compat.dialects.gemini_interactions.input import InteractionStep
 from llama_compat.dialects.sampling import rendered_parameters, sampling_members
-from llama_compat.errors import invalid_parameter
-from llama_compat.media.documents import encoded_in, with_names_told
-from llama_compat.media.images import parse_data_url
+from llama_compat.media.documents import encoded_in, seen_alone
+from llama_compat.media.images import images_in, misplaced_image, parse_data_url
 from llama_compat.tools.answers import tool_answered
 from llama_compat.tools.calls import arguments_object
 from llama_compat.types import (
@@ -88,11 +94,10 @@ def _render_system(messages: Sequence[Message]) -> str:
     for index, message in enumerate(messages):
         if isinstance(message, SystemMessage):
             path = f"messages[{index}].content"
-            if media_in(message.content):
-                raise invalid_parameter(
-                    path, f"'{path}' has more than text; a system instruction is text alone."
-                )
-            texts.append(content_text(message.content))
+            content = seen_alone(message.content, path, "a system instruction of Gemini's API")
+            if images_in(content):
+                raise misplaced_image(path, "Gemini's API")
+            texts.append(content_text(content))
     return "\n\n".join(text for text in texts if text)
 
 
@@ -111,14 +116,10 @@ def _render_steps(messages: Sequence[Message]) -> list[InteractionStep]:
         else:
             content = _render_content(message.content, f"{path}.content")
             if not content:
-                raise invalid_parameter(
-                    f"{path}.content", f"'{path}.content' is empty, which Google does not take."
-                )
+                raise empty_message(f"{path}.content", "Google")
             steps.append({"type": "user_input", "content": content})
     if not steps:
-        raise invalid_parameter(
-            "messages", "An interaction wants at least one message that is no system message."
-        )
+        raise no_turn("Google")
     return steps
 
 
@@ -175,11 +176,7 @@ def _render_result(
 
 
 def _render_content(content: Content, path: str) -> list[dict[str, Any]]:
-    told = with_names_told(content)
-    parts = (TextContent(told),) if isinstance(told, str) else told
-    return [
-        _render_part(part, path) for part in parts if not isinstance(part, TextContent) or part.text
-    ]
+    return [_render_part(part, path) for part in told_parts(content)]
 
 
 def _render_part(part: ContentPart, path: str) -> dict[str, Any]:
@@ -201,9 +198,8 @@ def _render_tool(tool: ToolDefinition) -> dict[str, Any]:
     function: dict[str, Any] = {"type": "function", "name": tool.tool_name}
     if tool.description is not None:
         function["description"] = tool.description
-    if tool.parameters and tool.parameters.get("properties") != {}:
-        function["parameters"] = tool.parameters
-    return function
+    taken = taken_by(tool)
+    return function if taken is None else {**function, "parameters": taken}
 
 
 _SAMPLING = {
@@ -242,10 +238,6 @@ def _render_config(request: ChatCompletionRequest) -> dict[str, Any]:
     effort = request.reasoning_effort
     if effort is not None:
         if effort not in _LEVELS:
-            raise invalid_parameter(
-                "reasoning_effort",
-                f"Invalid value: {effort!r}. Supported values for '{request.model}' are:"
-                f" {', '.join(map(repr, _LEVELS))}.",
-            )
+            raise unknown_effort(effort, request.model, _LEVELS)
         config |= {"thinking_level": _LEVELS[effort], "thinking_summaries": "auto"}
     return config

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from llama_compat.dialects.base import Asked, Dialect, Operation
+from llama_compat.dialects.base import Asked, Dialect, Operation, stream_headers
 from llama_compat.dialects.ollama.call import parse_chat, parse_generate, parse_raw_generate
 from llama_compat.dialects.ollama.embeddings import (
     parse_embed_request,
@@ -30,11 +30,7 @@ OLLAMA = Dialect(
     name=NAME,
     render_error=render_error,
     render_stream_error=render_stream_error,
-    stream_headers={
-        "content-type": "application/x-ndjson",
-        "cache-control": "no-cache",
-        "x-accel-buffering": "no",
-    },
+    stream_headers=stream_headers("application/x-ndjson"),
     # What JSON may begin with: clients take an empty line for an object.
     keep_alive=b" ",
 )

@@ -10,7 +10,7 @@ from llama_compat.dialects.choices import SingleChoice
 from llama_compat.dialects.openai_responses.input.items import described_items, unsupported_items
 from llama_compat.dialects.openai_responses.input.requests import (
     parse_messages,
-    refuse_unkept,
+    refuse_absent,
 )
 from llama_compat.dialects.openai_responses.keeping import Keeping
 from llama_compat.dialects.openai_responses.output.response_object import render_usage
@@ -100,7 +100,7 @@ def parse_compact(
     Raises:
         APIError: 400 naming what is malformed.
     """
-    refuse_unkept(body, is_kept=keeping is not None)
+    refuse_absent(body, is_kept=keeping is not None)
     messages = parse_messages(body, keeping)
     value = body.get("input")
     items = [{"role": "user", "content": value}] if isinstance(value, str) else value or []

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from llama_compat.dialects.base import Operation
+from llama_compat.errors import invalid_parameter
 
 
 class Keeping:
@@ -53,6 +54,32 @@ def kept(operation: Operation, keeping: Keeping) -> Operation:
         return parse(body, model, keeping=copy(keeping))
 
     return replace(operation, parse=parse_kept)
+
+
+def refuse_unkept(body: Mapping[str, Any], noun: str, how_to_keep: str) -> None:
+    """Refuse what a request asks of a store that is not there.
+
+    It is never dropped, whatever the template says: a part of the question would be missing.
+
+    Args:
+        body: the request.
+        noun: what its API calls a reply.
+        how_to_keep: such replies; for messages.
+
+    Raises:
+        APIError: 400.
+    """
+    member, code = f"previous_{noun}_id", f"previous_{noun}_not_found"
+    previous = body.get(member)
+    if previous is not None:
+        told = f"The {noun} '{previous}' is not known. {how_to_keep}"
+        raise invalid_parameter(member, told, code)
+    if body.get("background"):
+        raise invalid_parameter(
+            "background",
+            f"Nothing runs in the background here. {how_to_keep}",
+            "unsupported_parameter",
+        )
 
 
 HOW_TO_KEEP = (

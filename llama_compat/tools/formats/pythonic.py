@@ -112,11 +112,11 @@ def read_python_call(node: ast.expr, names: ParameterNames) -> WrittenCall | Non
     """The call that an expression is; None if it is none, or its arguments are no literals."""
     if not isinstance(node, ast.Call):
         return None
-    tool_name = ast.unparse(node.func)
-    parameters = names.get(tool_name, ())
-    if len(node.args) > len(parameters):
-        return None
     try:
+        tool_name = ast.unparse(node.func)
+        parameters = names.get(tool_name, ())
+        if len(node.args) > len(parameters):
+            return None
         arguments = {
             name: _literal(value) for name, value in zip(parameters, node.args, strict=False)
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import unsupported_content
 from providers.local.media.medium import WORDS, Kind, MediumFile
 
 
@@ -91,12 +91,11 @@ def expanded(pieces: Sequence[str], media: SensedFiles) -> list[str]:
     mark, layouts = media.sense.mark, media.layouts
     marks = sum(piece.count(mark) for piece in pieces)
     if marks != len(layouts):
-        raise invalid_parameter(
+        raise unsupported_content(
             "messages",
             f"The model's chat template wrote places for {marks} {WORDS[media.sense.kind].many}, of"
             f" the {len(layouts)} in this request: it takes none in such messages. Put them into"
             " the user's messages.",
-            "unsupported_content",
         )
     texts = iter(layouts)
     found = []

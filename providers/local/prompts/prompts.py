@@ -12,7 +12,12 @@ from weakref import WeakKeyDictionary
 from msgspec import structs
 
 from llama_compat.dialects.openai.chat import render_tool
-from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, shutting_down
+from llama_compat.errors import (
+    UnsupportedHere,
+    invalid_parameter,
+    shutting_down,
+    unsupported_content,
+)
 from llama_compat.tools.call_ids import alphanumeric_id, with_call_ids
 from llama_compat.tools.formats import ToolFormat, plain_messages
 from llama_compat.types import (
@@ -91,7 +96,7 @@ def chat_prompt(
             is being stopped.
     """
     if not model.tokenizer.chat_template:
-        raise APIError(
+        raise UnsupportedHere(
             400,
             f"The model '{model.name}' has no chat template, so it can't answer chat completions."
             " Use /completions, or put a chat_template.jinja into the model's folder.",
@@ -142,9 +147,11 @@ def _rendered(
     except RendererClosed as error:
         raise shutting_down() from error
     except Exception as error:  # it says itself what it does not take
-        raise invalid_parameter(
-            "messages",
+        raise UnsupportedHere(
+            400,
             f"The chat template of the model '{model.name}' can't render these messages: {error}",
+            param="messages",
+            code="invalid_value",
         ).about(model.name) from error
 
 
@@ -164,11 +171,10 @@ def refuse_media(model: LocalModel, messages: Sequence[Message]) -> None:
         kind = kind_of(medium)
         if kind not in model.senses:
             taken = " and ".join(model.inputs) if model.senses else "text alone"
-            raise invalid_parameter(
+            raise unsupported_content(
                 param,
                 f"This model takes {taken}; leave the {kind} out or choose a model that"
                 f" {_TAKES[kind]}.",
-                "unsupported_content",
             )
 
 
@@ -306,11 +312,10 @@ def _without_tools(model: LocalModel, request: ChatCompletionRequest) -> Sequenc
         if isinstance(message, ToolResponseMessage) or (
             isinstance(message, CompletionMessage) and message.tool_calls
         ):
-            raise invalid_parameter(
+            raise unsupported_content(
                 f"messages[{index}]",
                 f"The chat template of the model '{model.name}' can't render tool calls and what"
                 " tools answered. Leave them out, or set 'tool_format' for the provider.",
-                "unsupported_content",
             ).about(model.name)
     return request.messages
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from llama_compat.errors import APIError, invalid_parameter
+from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter
 from llama_compat.types import Guide, ToolDefinition
 from providers.local.engine import Constraint, LocalModel
 from providers.local.replies.call_grammar import (
@@ -144,11 +144,12 @@ class Grammars:
         guided = None
         if guide is not None:
             if guide.kind == "grammar":
-                raise invalid_parameter(
-                    guide.path,
+                raise UnsupportedHere(
+                    400,
                     f"'{guide.path}' and 'tools' can't be honoured in one request by a model in"
                     " this process. Leave one of them out, or set 'tool_choice' to 'none'.",
-                    "unsupported_parameter",
+                    param=guide.path,
+                    code="unsupported_parameter",
                 )
             # By itself, so that an error names the guide.
             self._compile_guide(guide, prefix)
@@ -184,7 +185,7 @@ class Grammars:
                     self._model.vocab_size, sorted(self._model.stop_tokens)
                 )
             except ValueError as error:
-                raise APIError(
+                raise UnsupportedHere(
                     400,
                     f"The tokenizer of the model '{self._model.name}' is of a kind for which no"
                     f" grammar can be enforced ({error}). Leave out what asks for one.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from llama_compat.errors import invalid_parameter
+from llama_compat.errors import UnsupportedHere
 
 LONGEST = 16_384
 """Characters: a tenth of a second, and longer than what is told by repeating it."""
@@ -81,6 +81,11 @@ def spelt_out(pattern: str) -> int:
     return groups[0].length
 
 
+def not_enforced(path: str, message: str) -> UnsupportedHere:
+    """400: no reply can be held to what stands at `path` here; another may be able to."""
+    return UnsupportedHere(400, message, param=path, code="invalid_value")
+
+
 def check_repetitions(pattern: str, path: str) -> None:
     """See that a pattern can be followed.
 
@@ -88,7 +93,7 @@ def check_repetitions(pattern: str, path: str) -> None:
         APIError: 400 naming `path`: it demands too much.
     """
     if spelt_out(pattern) > LONGEST:
-        raise invalid_parameter(
+        raise not_enforced(
             path,
             f"'{path}' can't be enforced: with its repetitions written out it demands more than"
             f" {LONGEST} characters.",

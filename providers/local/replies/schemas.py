@@ -14,8 +14,12 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from llama_compat.errors import invalid_parameter
-from providers.local.replies.repetitions import LONGEST, check_repetitions, spelt_out
+from providers.local.replies.repetitions import (
+    LONGEST,
+    check_repetitions,
+    not_enforced,
+    spelt_out,
+)
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as Python writes it. With free white space a small model may write nothing else."""
@@ -136,7 +140,7 @@ class _Preparing:
             if name not in made or _is_kept(made[name]):
                 continue
             if not self._loose:
-                raise invalid_parameter(
+                raise not_enforced(
                     f"{path}.{name}",
                     f"'{path}.{name}' can't be enforced: it has a whole number that takes more than"
                     " the 53 bits in which it can be kept. Ask for it as a string.",
@@ -162,7 +166,7 @@ class _Preparing:
                 continue
             beyond = bound < LOWEST if is_upper else bound > HIGHEST
             if beyond and not self._loose:
-                raise invalid_parameter(
+                raise not_enforced(
                     f"{path}.{name}",
                     f"'{path}.{name}' can't be enforced: a bound of numbers has to lie between"
                     f" {LOWEST} and {HIGHEST}.",
@@ -178,7 +182,7 @@ class _Preparing:
             if not isinstance(made.get(name), int | float) or made[name] < ENDLESS:
                 continue
             if not self._loose:
-                raise invalid_parameter(
+                raise not_enforced(
                     f"{path}.{name}",
                     f"'{path}.{name}' can't be enforced: no reply is as long. Ask for less than"
                     f" {ENDLESS}.",
@@ -234,7 +238,7 @@ class _Preparing:
         if isinstance(named, dict) and listed.keys() & named.keys():
             left, listed = patterns, {}
         if left and not self._loose:
-            raise invalid_parameter(
+            raise not_enforced(
                 f"{path}.patternProperties",
                 f"'{path}.patternProperties' can't be enforced: a name that fits"
                 f" {json.dumps(next(iter(left)), ensure_ascii=False)} could come twice in one"
@@ -258,7 +262,7 @@ class _Preparing:
         if self._loose or isinstance(least, bool) or not isinstance(least, int | float):
             return
         if least > 1 + (len(required) if isinstance(required, list) else 0):
-            raise invalid_parameter(
+            raise not_enforced(
                 f"{path}.minProperties",
                 f"'{path}.minProperties' can't be enforced: a name that is not listed could come"
                 " twice in one object, and counts once. Name the properties, and require them.",

@@ -20,7 +20,7 @@ from llama_compat.dialects.anthropic_messages.usage import Counts
 from llama_compat.dialects.anthropic_messages.versions import VERSION
 from llama_compat.dialects.counts import members
 from llama_compat.errors import APIError
-from llama_compat.exchange import JSON_HEADERS, Call, Reply
+from llama_compat.exchange import JSON_HEADERS, VENDORS_ID_HEADER, Call, Reply
 from llama_compat.off_loop import off_loop
 from llama_compat.types import Usage
 from llama_compat.wire import sse
@@ -111,8 +111,7 @@ def _keep_words(error: APIError) -> None:
     _, body = error.vendor_body
     if _is_anthropics(body):
         error.vendor_body = (DIALECT, body)
-        if "x-upstream-request-id" in error.headers:
-            error.headers["request-id"] = error.headers["x-upstream-request-id"]
+        error.headers.update(_own_id(error.headers))
 
 
 def _is_anthropics(body: bytes) -> bool:
@@ -127,9 +126,13 @@ def _is_anthropics(body: bytes) -> bool:
 
 def _reply_headers(headers: Mapping[str, str]) -> dict[str, str]:
     relayed = relayed_headers(headers)
-    if "x-upstream-request-id" in relayed:
-        relayed["request-id"] = relayed["x-upstream-request-id"]
-    return relayed
+    return relayed | _own_id(relayed)
+
+
+def _own_id(headers: Mapping[str, str]) -> dict[str, str]:
+    """What Anthropic calls the request, under its own name."""
+    said = headers.get(VENDORS_ID_HEADER)
+    return {} if said is None else {"request-id": said}
 
 
 async def _relay_whole(provider: str, call: Call, exchange: UpstreamExchange) -> Reply:

@@ -99,6 +99,7 @@ class GeminiProvider(
     vendors_tools: Set[str] = frozenset(NAMES.values())
     embedding_parameters = frozenset({"dimensions"})
     relays: Set[str] = gemini_relay.METHODS.keys() | {interactions.WIRE}
+    count_request = staticmethod(gemini.render_count_request)
 
     def __init__(
         self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
@@ -109,8 +110,8 @@ class GeminiProvider(
         if self._by_interactions:
             self.parameters = self.parameters & gemini_interactions.RENDERED_PARAMETERS
         if interactions.WIRE not in apis:
-            self.relays = gemini_relay.METHODS.keys()
-        elif "generate_content" not in apis:
+            self.relays = self.relays - {interactions.WIRE}
+        if "generate_content" not in apis:
             self.relays = self.relays - {"gemini_generate"}
 
     @property
@@ -206,7 +207,9 @@ class GeminiProvider(
                     yield event
             return
         body = encode(gemini.render_request(request))
-        method = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        method = gemini_relay.METHODS["gemini_generate"]
+        if request.stream:
+            method = gemini_relay.STREAM_METHOD
         path = f"/{gemini.model_path(request.model)}:{method}"
         said = read_reply(
             self.id,
@@ -214,7 +217,7 @@ class GeminiProvider(
             gemini.parse_reply,
             gemini.StreamParser(),
             stream=request.stream,
-            required=gemini_relay.GENERATED,
+            required=gemini_relay.REQUIRED["gemini_generate"],
         )
         async with aclosing(said) as events:
             async for event in events:
@@ -223,10 +226,11 @@ class GeminiProvider(
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Turn texts into vectors, all in one request."""
         body = encode(gemini.render_embedding_request(request))
-        path = f"/{gemini.model_path(request.model)}:batchEmbedContents"
+        wire = "gemini_batch_embed"
+        path = f"/{gemini.model_path(request.model)}:{gemini_relay.METHODS[wire]}"
         async with self.upstream.post(path, body, request_id=request.request_id) as response:
             return await read_object(
-                self.id, response, gemini.parse_embeddings, required=["embeddings"]
+                self.id, response, gemini.parse_embeddings, required=gemini_relay.REQUIRED[wire]
             )
 
     async def count_tokens(self, request: ChatCompletionRequest) -> int:
@@ -236,11 +240,12 @@ class GeminiProvider(
             APIError: why it does not.
         """
         messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
-        body = gemini.render_count_request(structs.replace(request, messages=messages))
-        path = f"/{gemini.model_path(request.model)}:countTokens"
+        body = self.count_request(structs.replace(request, messages=messages))
+        wire = "gemini_count_tokens"
+        path = f"/{gemini.model_path(request.model)}:{gemini_relay.METHODS[wire]}"
         async with self.upstream.post(
             path, encode(body), request_id=request.request_id
         ) as response:
             return await read_object(
-                self.id, response, gemini.parse_token_count, required=["totalTokens"]
+                self.id, response, gemini.parse_token_count, required=gemini_relay.REQUIRED[wire]
             )

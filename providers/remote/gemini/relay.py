@@ -55,7 +55,7 @@ METHODS: Mapping[str, str] = {
 """What each call is in the path, by the name of its operation."""
 
 GENERATED = ("candidates", "promptFeedback")
-_REQUIRED: Mapping[str, Sequence[str]] = {
+REQUIRED: Mapping[str, Sequence[str]] = {
     "gemini_generate": GENERATED,
     "gemini_count_tokens": ("totalTokens",),
     "gemini_embed": ("embedding",),
@@ -84,7 +84,7 @@ async def relay(provider: str, upstream: Upstream | Below, call: Call, target: T
     path = f"/{model}:{method}"
     exchange = speaking(FAMILY, upstream.post(path, body, request_id=call.request_id))
     if not call.stream:
-        required = _REQUIRED[call.operation.name]
+        required = REQUIRED[call.operation.name]
         return await whole_reply(exchange, lambda answer: _checked(provider, answer, required))
     frame = new_frame(call.operation)
     return await stream_reply(

@@ -11,13 +11,10 @@ from pydantic import Field
 
 from llama_compat.dialects import gemini
 from llama_compat.exchange import Call, Reply, Target
-from llama_compat.types import ChatCompletionRequest
 from llama_compat.wire.json_fields import parse_objects, to_raw
-from providers.base import Provider, ProviderConfig, ProviderModel
+from providers.base import Provider, ProviderConfig
 from providers.remote.gemini import relay as gemini_relay
 from providers.remote.gemini.provider import GeminiConfig, GeminiProvider
-from providers.remote.relaying.json_objects import encode, read_object
-from providers.remote.upstream.images import IMAGES_AND_DOCUMENTS
 from providers.remote.vertex import VertexConfig
 
 _LIST = "/v1beta1/publishers/google/models?pageSize=1000"
@@ -39,7 +36,9 @@ class VertexGeminiProvider(GeminiProvider):
 
     Config: ClassVar[type[ProviderConfig]] = VertexGeminiConfig
     config: VertexGeminiConfig
+    # Tokens are counted by another name there, so those calls are translated.
     relays: Set[str] = frozenset({"gemini_generate"})
+    count_request = staticmethod(gemini.render_vertex_count_request)
     # It searches no files, and connects to no MCP servers (google-genai 3.4.0, `Tool` in types.py).
     vendors_tools: Set[str] = frozenset({"web_search", "web_fetch"})
     embedding_parameters = frozenset[str]()
@@ -48,13 +47,6 @@ class VertexGeminiProvider(GeminiProvider):
     embed = Provider.embed
     # Its batches are made of files in Google's storage.
     batches = Provider.batches
-
-    def __init__(
-        self, provider_id: str, config: ProviderConfig, models: Sequence[ProviderModel]
-    ) -> None:
-        super().__init__(provider_id, config, models)
-        # Tokens are counted by another name there, so those calls are translated.
-        self.relays = frozenset({"gemini_generate"})
 
     async def live_models(self) -> Sequence[str]:
         """The Gemini models that Google lists now.
@@ -80,21 +72,6 @@ class VertexGeminiProvider(GeminiProvider):
             if fitted is not contents:
                 call = structs.replace(call, fields={**call.fields, "contents": fitted})
         return await gemini_relay.relay(self.id, self.upstream, call, target)
-
-    async def count_tokens(self, request: ChatCompletionRequest) -> int:
-        """How many tokens the conversation has as a prompt, as the vendor counts.
-
-        Raises:
-            APIError: why it does not.
-        """
-        messages = await self.images.inline(request.messages, IMAGES_AND_DOCUMENTS)
-        request = structs.replace(request, messages=messages)
-        body = encode(gemini.render_vertex_count_request(request))
-        path = f"/{gemini.model_path(request.model)}:countTokens"
-        async with self.upstream.post(path, body, request_id=request.request_id) as response:
-            return await read_object(
-                self.id, response, gemini.parse_token_count, required=["totalTokens"]
-            )
 
 
 def _with_roles(contents: Raw) -> Raw:

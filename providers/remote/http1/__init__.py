@@ -27,13 +27,20 @@ from providers.remote.http1.errors import (
     TotalTimeout,
     UnknownHostError,
 )
-from providers.remote.http1.headers import HeaderBlock, encode_header, encode_headers
+from providers.remote.http1.headers import (
+    USER_AGENT,
+    HeaderBlock,
+    encode_header,
+    encode_headers,
+    is_header_name,
+)
 from providers.remote.http1.response import Response
 from providers.remote.http1.timeouts import Seconds, Timeouts
 from providers.remote.http1.urls import URL, NetworkRoute, Origin, parse_url
 
 __all__ = [
     "URL",
+    "USER_AGENT",
     "AnswerTooLargeError",
     "CertificateError",
     "Client",
@@ -63,6 +70,7 @@ __all__ = [
     "default_tls_context",
     "encode_header",
     "encode_headers",
+    "is_header_name",
     "new_tls_context",
     "parse_url",
 ]

@@ -6,11 +6,21 @@ import re
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import NewType
 
+from llama_compat import __version__
+
 HeaderBlock = NewType("HeaderBlock", bytes)
 """Lines of headers, each with its end: only `encode_header` and `encode_headers` make one."""
 
+USER_AGENT = f"llama-compat/{__version__}"
+"""Who asks."""
+
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def is_header_name(name: str) -> bool:
+    """Whether a header can have this name (RFC 9110, section 5.6.2)."""
+    return _NAME.fullmatch(name) is not None
 
 
 def encode_headers(headers: Mapping[str, str]) -> HeaderBlock:
@@ -24,7 +34,7 @@ def encode_headers(headers: Mapping[str, str]) -> HeaderBlock:
 
 def encode_header(name: str, value: str) -> HeaderBlock:
     """The line of one header; otherwise as `encode_headers`."""
-    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+    if not is_header_name(name) or not _VALUE.fullmatch(value):
         # The value may be a key.
         raise ValueError(f"the header {name!r} has characters that headers can't have")
     return HeaderBlock(f"{name}: {value.strip()}\r\n".encode())

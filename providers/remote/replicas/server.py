@@ -10,7 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from llama_compat.errors import APIError, upstream_error
-from llama_compat.exchange import Call, Reply, Target
+from llama_compat.exchange import (
+    ADAPTED_HEADER,
+    DROPPED_HEADER,
+    VENDORS_ID_HEADER,
+    Call,
+    Reply,
+    Target,
+)
 from llama_compat.prefixes.held import CacheNews
 from providers.base import ProviderModel
 from providers.local.engine import Stats
@@ -134,17 +141,15 @@ class OwnServer(RemoteOpenAIProvider):
 MAX_NEWS_BYTES = 4 * 1024 * 1024
 """Of all that a cache holds, where `held.MOST_BLOCKS` take less than 1 MiB."""
 
-_IDS = ("x-upstream-request-id", "request-id")
+_IDS = (VENDORS_ID_HEADER, "request-id")
 """What the server calls a request is what it is called here."""
-
-_DROPPED, _ADAPTED = "x-llama-compat-dropped", "x-llama-compat-adapted"
 
 
 def _as_here(reply: Reply) -> Reply:
     """`reply` with what was done to the request as one of this process has it."""
     headers = {name: value for name, value in reply.headers.items() if name not in _IDS}
-    reply.dropped += _listed(headers.pop(_DROPPED, ""))
-    reply.adapted += _listed(headers.pop(_ADAPTED, ""))
+    reply.dropped += _listed(headers.pop(DROPPED_HEADER, ""))
+    reply.adapted += _listed(headers.pop(ADAPTED_HEADER, ""))
     reply.headers = headers
     return reply
 

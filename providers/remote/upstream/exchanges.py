@@ -16,7 +16,6 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal
 
-from llama_compat import __version__
 from llama_compat.errors import APIError
 from providers.base import ProviderStartError
 from providers.remote import http1
@@ -161,7 +160,7 @@ class Upstream:
         own = {name: value.get_secret_value() for name, value in config.headers.items()}
         self._headers = _merged(
             {
-                "user-agent": f"llama-compat/{__version__}",
+                "user-agent": http1.USER_AGENT,
                 "accept": "*/*",
                 "accept-encoding": "identity",
                 "content-type": "application/json",

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 from msgspec import structs
 from pydantic import Field
 
-from llama_compat import __version__
 from llama_compat.errors import APIError, invalid_parameter
 from llama_compat.media.documents import ANY_TYPE, PDF
 from llama_compat.media.documents import media_type_of as document_type
@@ -226,7 +225,7 @@ _WORDS = {"image": "image", "document": "PDF"}
 _HEADERS = {
     kind: http1.encode_headers(
         {
-            "user-agent": f"llama-compat/{__version__}",
+            "user-agent": http1.USER_AGENT,
             "accept": f"{accepted}, */*;q=0.1",
             "accept-encoding": "identity",
         }

@@ -21,6 +21,7 @@ from msgspec import Raw
 from llama_compat.dialects.openai.finish_reasons import BrokenOffError
 from llama_compat.error_classes import OPENAI_CODES, ErrorClass
 from llama_compat.errors import APIError, upstream_error
+from llama_compat.exchange import ADAPTED_HEADER, DROPPED_HEADER, VENDORS_ID_HEADER
 from llama_compat.wire.json_fields import unicode_from_raw
 from llama_compat.wire.retry_after import read_retry_after, retry_after
 
@@ -37,13 +38,13 @@ RELAYED_HEADERS = {
     "retry-after-ms": "retry-after-ms",
     "openai-processing-ms": "openai-processing-ms",
     # The router answers with the request id that it sent along; this is the vendor's own.
-    "x-request-id": "x-upstream-request-id",
-    "request-id": "x-upstream-request-id",
-    "apim-request-id": "x-upstream-request-id",
-    "x-amzn-requestid": "x-upstream-request-id",
+    "x-request-id": VENDORS_ID_HEADER,
+    "request-id": VENDORS_ID_HEADER,
+    "apim-request-id": VENDORS_ID_HEADER,
+    "x-amzn-requestid": VENDORS_ID_HEADER,
     # What another of these servers left out, or said in another way.
-    "x-llama-compat-dropped": "x-llama-compat-dropped",
-    "x-llama-compat-adapted": "x-llama-compat-adapted",
+    DROPPED_HEADER: DROPPED_HEADER,
+    ADAPTED_HEADER: ADAPTED_HEADER,
 }
 _WAITS = frozenset({"retry-after", "retry-after-ms"})
 RELAYED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from llama_compat.dialects.rate_limits import RateLimit
 from llama_compat.errors import APIError
-from llama_compat.wire.retry_after import retry_after
+from llama_compat.wire.retry_after import retry_after, retry_never
 from routing.access.limits.rules import Charge, Resource, Standing
 
 _UNITS = {
@@ -63,7 +63,7 @@ def _over_budget(standing: Standing) -> APIError:
 
 def _retry_headers(wait: float) -> dict[str, str]:
     if wait > LONGEST_RETRY_SECONDS:
-        return {"x-should-retry": "false"}
+        return retry_never()
     return retry_after(wait)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from llama_compat.errors import APIError
 from llama_compat.exchange import Principal
+from llama_compat.wire.retry_after import is_never
 from providers.remote.batches.base import VendorBatches
 from routing.batches.journal.rows import PENDING, TO_HAND, LineRow
 from routing.batches.run import lines_of
@@ -158,7 +159,7 @@ class LineWriter:
             try:
                 await self._limits.let_in(each[2])
             except APIError as refusal:
-                if refusal.headers.get("x-should-retry") == "false":
+                if is_never(refusal.headers):
                     asked.append(each[0])
                     continue
                 later += [number for number, _, _ in made[place:]]

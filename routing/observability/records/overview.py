@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llama_compat.catalog.prices import NANO_DOLLARS
+from llama_compat.text.durations import seconds_of
 from routing.observability.records.partitions import DAY_SECONDS
+from routing.observability.records.record import SUMS_OF_RECORDS
 from routing.observability.records.reports import (
     Since,
     Use,
@@ -32,30 +34,14 @@ SPANS: Mapping[str, int] = {
 
 Days come from the sums that are kept for ever, which know of latency its mean alone."""
 
-_LENGTHS: Mapping[str, float] = {
-    "1h": 3600,
-    "6h": 6 * 3600,
-    "24h": 24 * 3600,
-    "7d": 7 * DAY_SECONDS,
-    "30d": 30 * DAY_SECONDS,
-    "90d": 90 * DAY_SECONDS,
-}
-
 GROUPS: Sequence[UseBy] = ("model", "team", "key", "provider")
 MOST_GROUPS = 50
 MOST_ERRORS = 10
 MOST = 50
 """Requests of a kind that are told of."""
 
-_SUMS = (
-    "COUNT(*)",
-    "SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END)",
-    "COALESCE(SUM(input_tokens), 0)",
-    "COALESCE(SUM(output_tokens), 0)",
-    "COALESCE(SUM(cost), 0)",
-    "SUM(CASE WHEN cost IS NULL AND input_tokens IS NOT NULL THEN 1 ELSE 0 END)",
-)
 _NAMES = ("requests", "errors", "input_tokens", "output_tokens", "cost", "unpriced")
+_SUMS = [SUMS_OF_RECORDS[name] for name in _NAMES]
 
 _ERROR_COLUMNS = (
     "time",
@@ -106,7 +92,7 @@ async def overview(
     else:
         points = await _points(storage, since.time, step)
     before, top, *groups = await asyncio.gather(
-        _before(storage, since, _LENGTHS[span], now),
+        _before(storage, since, seconds_of(span), now),
         top_errors(storage, since.time),
         *(usage_by(storage, [by], since, team_of=team_of) for by in GROUPS),
     )
@@ -183,7 +169,8 @@ async def traffic(storage: Storage, since: float) -> dict[tuple[str, str], tuple
         StorageError: it can't be read.
     """
     rows = await storage.fetch(
-        "SELECT route, target, COUNT(*), SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END) FROM records"
+        f"SELECT route, target, {SUMS_OF_RECORDS['requests']}, {SUMS_OF_RECORDS['errors']}"
+        " FROM records"
         " WHERE time >= ? AND target <> '' GROUP BY route, target",
         since,
     )

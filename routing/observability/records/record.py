@@ -138,16 +138,15 @@ def _in_partitions(table: str, *indexes: tuple[str, str]) -> str:
     )
 
 
-SUMS_OF_RECORDS = (
-    "COUNT(*)",
-    "SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END)",
-    *(f"COALESCE(SUM({each}), 0)" for each in SUMS[2:10]),
-    "SUM(CASE WHEN cost IS NULL AND input_tokens IS NOT NULL THEN 1 ELSE 0 END)",
-    "CAST(ROUND(SUM(duration) * 1000) AS BIGINT)",
-    "COALESCE(SUM(searches), 0)",
-    "SUM(tool_calls)",
-)
-"""`SUMS`, as SQL of a group of records."""
+SUMS_OF_RECORDS = {
+    **{each: f"COALESCE(SUM({each}), 0)" for each in SUMS},
+    "requests": "COUNT(*)",
+    "errors": "SUM(CASE WHEN error <> '' THEN 1 ELSE 0 END)",
+    "unpriced": "SUM(CASE WHEN cost IS NULL AND input_tokens IS NOT NULL THEN 1 ELSE 0 END)",
+    "milliseconds": "CAST(ROUND(SUM(duration) * 1000) AS BIGINT)",
+    "tool_calls": "SUM(tool_calls)",
+}
+"""`SUMS` in their order, each with its SQL of a group of records."""
 
 # PostgreSQL rounds where it casts, SQLite cuts off: half an hour less is the same to both.
 HOUR_OF_RECORD = "CAST(ROUND((time - 1800) / 3600) AS BIGINT)"
@@ -185,7 +184,7 @@ MIGRATIONS = Migrations(
             + ", ".join(f"{each} BIGINT NOT NULL" for each in _FIRST_SUMS)
             + ", PRIMARY KEY (hour, key, model, provider))",
             f"INSERT INTO hourly_rollups SELECT {HOUR_OF_RECORD}, key, route, provider,"
-            f" {', '.join(SUMS_OF_RECORDS[: len(_FIRST_SUMS)])} FROM records"
+            f" {', '.join(SUMS_OF_RECORDS[each] for each in _FIRST_SUMS)} FROM records"
             f" GROUP BY {HOUR_OF_RECORD}, key, route, provider",
             _in_partitions("records", ("records_by_time", "time")),
             _in_partitions(

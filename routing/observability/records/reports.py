@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 from msgspec import Struct, structs
 
 from llama_compat.catalog.prices import NANO_DOLLARS
+from llama_compat.text.durations import seconds_of
 from routing.observability.records.partitions import DAY_SECONDS
 from routing.observability.records.record import (
     COLUMNS,
@@ -33,8 +34,6 @@ USE_BY: tuple[UseBy, ...] = get_args(UseBy)
 
 PAGE = 1000
 """So many records are read at a time."""
-
-_UNIT_SECONDS = {"m": 60, "h": 3600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 
 
 class Since(Struct, frozen=True):
@@ -113,13 +112,12 @@ def parse_since(text: str, now: float | None = None) -> Since:
     now = time.time() if now is None else now
     if _DAY.fullmatch(text):
         return Since(_midnight(text), True)
-    match = re.fullmatch(r"([1-9]\d{0,5})([mhdw])", text)
-    if match is None:
+    if not _AGO.fullmatch(text):
         raise ValueError(f"'{text}' is no time such as 7d, 4w, 12h, 30m or 2026-03-01")
-    count, unit = int(match[1]), match[2]
-    if unit in "mh":
-        return Since(now - count * _UNIT_SECONDS[unit], False)
-    days = count * _UNIT_SECONDS[unit] // DAY_SECONDS
+    seconds = seconds_of(text)
+    if text[-1] in "mh":
+        return Since(now - seconds, False)
+    days = seconds // DAY_SECONDS
     return Since((now // DAY_SECONDS - days + 1) * DAY_SECONDS, True)
 
 
@@ -161,6 +159,7 @@ def parsed(name: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
 
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_AGO = re.compile(r"[1-9]\d{0,5}[mhdw]")
 
 
 def _midnight(day: str) -> float:
@@ -337,7 +336,7 @@ def _source(since: Since, until: Since | None) -> tuple[str, list[Any]]:
     for begin, end in begins:
         source += (
             f" UNION ALL SELECT {int(begin // DAY_SECONDS)}, key, route, provider,"
-            f" {', '.join(SUMS_OF_RECORDS)} FROM records WHERE time >= ? AND time < ?"
+            f" {', '.join(SUMS_OF_RECORDS.values())} FROM records WHERE time >= ? AND time < ?"
             " GROUP BY key, route, provider"
         )
         values += [begin, end]

@@ -28,7 +28,7 @@ from llama_compat.dialects.members import (
     wrong_type,
 )
 from llama_compat.dialects.seals import with_call_seals
-from llama_compat.errors import APIError, invalid_parameter, missing_parameter
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter, unsupported_content
 from llama_compat.media.documents import document_at, document_of
 from llama_compat.tools.calls import arguments_text
 from llama_compat.types import (
@@ -311,9 +311,8 @@ def _blocks(value: Any, path: str) -> list[tuple[dict[str, Any], str]]:
 
 
 def _unsupported(path: str, what: str) -> APIError:
-    return invalid_parameter(
+    return unsupported_content(
         path,
         f"'{path}': {what} is for Anthropic's own models and what relays to them; this model's"
         " provider can't be given it. Leave it out, or choose another model.",
-        "unsupported_content",
     )

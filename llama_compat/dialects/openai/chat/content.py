@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_compat.dialects.members import as_object, optional_text_in, text_in
-from llama_compat.errors import APIError, UnsupportedHere, invalid_parameter, missing_parameter
+from llama_compat.errors import APIError, invalid_parameter, missing_parameter, unsupported_content
 from llama_compat.media.audio import audio_of, format_of, media_type_of
 from llama_compat.media.documents import (
     PDF,
@@ -82,12 +82,10 @@ def _parse_file(file: Mapping[str, Any], path: str) -> DocumentContent | TextCon
 
 def unknown_file(file_id: str, path: str) -> APIError:
     """The error for a file that nobody has put into its place: 400, or another target is asked."""
-    return UnsupportedHere(
-        400,
+    return unsupported_content(
+        path,
         f"'{path}': there is no file '{file_id[:60]}' here. Upload it to this server's /v1/files,"
         " or send what is in it as 'file_data'.",
-        param=path,
-        code="unsupported_content",
     )
 
 

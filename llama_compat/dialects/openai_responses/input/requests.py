@@ -28,7 +28,7 @@ from llama_compat.dialects.openai_responses.input.tools import (
     parse_tools,
     unsupported_tools,
 )
-from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping
+from llama_compat.dialects.openai_responses.keeping import HOW_TO_KEEP, Keeping, refuse_unkept
 from llama_compat.dialects.openai_responses.output.response_object import repeated
 from llama_compat.dialects.openai_responses.output.streams import Shown, StreamRenderer
 from llama_compat.errors import APIError, invalid_parameter
@@ -83,7 +83,7 @@ def parse_request(
     Raises:
         APIError: 400 naming what is malformed, or what is not kept here.
     """
-    refuse_unkept(body, is_kept=keeping is not None)
+    refuse_absent(body, is_kept=keeping is not None)
     offered = parse_toolbox(body)
     taken = {each.tool_name for each in offered.definitions}
     hosted = parse_hosted(body.get("tools"), taken)
@@ -131,10 +131,8 @@ def parse_request(
     return ResponsesCall(request, shown, keeping)
 
 
-def refuse_unkept(body: Mapping[str, Any], *, is_kept: bool) -> None:
-    """Refuse what the request asks of a store that is not there.
-
-    It is never dropped, whatever the template says: a part of the question would be missing.
+def refuse_absent(body: Mapping[str, Any], *, is_kept: bool) -> None:
+    """Refuse what the request asks of stores that are not there.
 
     Raises:
         APIError: 400.
@@ -152,20 +150,8 @@ def refuse_unkept(body: Mapping[str, Any], *, is_kept: bool) -> None:
             "There are no stored prompts here. Send the text in 'instructions' and 'input'.",
             "unsupported_parameter",
         )
-    if is_kept:
-        return
-    if body.get("previous_response_id") is not None:
-        raise invalid_parameter(
-            "previous_response_id",
-            f"The response '{body['previous_response_id']}' is not known. {HOW_TO_KEEP}",
-            "previous_response_not_found",
-        )
-    if body.get("background"):
-        raise invalid_parameter(
-            "background",
-            f"Nothing runs in the background here. {HOW_TO_KEEP}",
-            "unsupported_parameter",
-        )
+    if not is_kept:
+        refuse_unkept(body, "response", HOW_TO_KEEP)
 
 
 def parse_messages(body: Mapping[str, Any], keeping: Keeping | None) -> tuple[Message, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from llama_compat.dialects.openai_responses.input.hosted import BESIDE
 from llama_compat.dialects.openai_responses.output.items import Item, Place
 from llama_compat.hosted.vocabulary import Citation, FileSource, HostedCall, WebSource
-from llama_compat.tools.calls import arguments_object, parse_tool_call
+from llama_compat.tools.calls import hosted_arguments
 
 
 class HostedItem(Item):
@@ -87,7 +87,7 @@ class HostedItem(Item):
                     "error": call.output if call.status == "failed" else None,
                 }
             case "file_search":
-                query = _given(call).get("query")
+                query = hosted_arguments(call).get("query")
                 results = [_result(each) for each in call.sources if isinstance(each, FileSource)]
                 shows = self._with_sources and call.status != "in_progress"
                 return {
@@ -99,7 +99,7 @@ class HostedItem(Item):
                 return {"status": call.status, "action": self._action(call)}
 
     def _action(self, call: HostedCall) -> dict[str, Any]:
-        given = _given(call)
+        given = hosted_arguments(call)
         if call.kind == "web_fetch":
             return {"type": "open_page", "url": str(given.get("url") or "")}
         action: dict[str, Any] = {"type": "search", "query": str(given.get("query") or "")}
@@ -107,11 +107,6 @@ class HostedItem(Item):
             found = (each.url for each in call.sources if isinstance(each, WebSource))
             action["sources"] = [{"type": "url", "url": each} for each in found]
         return action
-
-
-def _given(call: HostedCall) -> dict[str, Any]:
-    """What the model gave the tool."""
-    return arguments_object(parse_tool_call(call.call_id, call.model_name, call.arguments_json))
 
 
 def _result(source: FileSource) -> dict[str, Any]:

@@ -29,7 +29,11 @@ from providers.local.own_code import digest_of
 from providers.local.threads.giving_way import computed_lately
 from providers.local.torch_engine.config import TorchConfig
 from providers.local.torch_engine.starting.kept_tokenizer import KeptTokenizer
-from providers.local.torch_engine.starting.kept_weights import KeptWeights, likely_weights
+from providers.local.torch_engine.starting.kept_weights import (
+    KeptWeights,
+    kept_beside,
+    likely_weights,
+)
 
 log = logging.getLogger(__name__)
 
@@ -330,7 +334,7 @@ def source_of(folder: Path, modules: Collection[str]) -> str:
 
 
 def _file_in(folder: Path) -> Path:
-    return folder / ".llama-compat" / "reading.json"
+    return kept_beside(folder, "reading.json")
 
 
 def _sum(body: bytes) -> bytes:

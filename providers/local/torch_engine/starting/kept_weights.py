@@ -34,9 +34,14 @@ _ALIGNED = 64
 """Bytes that a tensor begins at a multiple of, as torch's own do."""
 
 
+def kept_beside(folder: Path, name: str) -> Path:
+    """Where something with this name is kept that was made of the model in `folder`."""
+    return folder / ".llama-compat" / name
+
+
 def file_in(folder: Path, quantization: str) -> Path:
     """Where the weights of the model in `folder` are kept: `quantization` is of `PACKED`."""
-    return folder / ".llama-compat" / f"{quantization}.safetensors"
+    return kept_beside(folder, f"{quantization}.safetensors")
 
 
 def likely_weights(folder: Path, config: TorchConfig) -> KeptWeights | None:

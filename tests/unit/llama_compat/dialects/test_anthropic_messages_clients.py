@@ -25,7 +25,13 @@ from llama_compat.dialects.anthropic_messages.input.parameters import parameters
 from llama_compat.dialects.anthropic_messages.operations import ANTHROPIC, COUNT_TOKENS, MESSAGES
 from llama_compat.dialects.anthropic_messages.seals import without_marked
 from llama_compat.dialects.base import CITED_DOCUMENTS, Asked, Labels
-from llama_compat.errors import APIError, context_length_exceeded, invalid_api_key, upstream_error
+from llama_compat.errors import (
+    APIError,
+    UnsupportedHere,
+    context_length_exceeded,
+    invalid_api_key,
+    upstream_error,
+)
 from llama_compat.events import Collector, reply_events
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -1101,3 +1107,17 @@ def test_pages_that_there_are_not(query: dict[str, str], param: str) -> None:
     with pytest.raises(APIError) as refused:
         render_models(MODELS, query)
     assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "container_upload", "file_id": "file_1"},
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+        {"type": "document", "source": {"type": "unheard_of"}},
+    ],
+)
+def test_what_only_anthropic_s_models_take_is_left_to_them(block: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedHere, match="is for Anthropic's own models") as refused:
+        parsed(messages=[{"role": "user", "content": [block]}])
+    assert (refused.value.status, refused.value.code) == (400, "unsupported_content")

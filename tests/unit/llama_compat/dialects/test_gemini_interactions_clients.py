@@ -20,7 +20,7 @@ from llama_compat.dialects.gemini_interactions.errors import (
 from llama_compat.dialects.gemini_interactions.input import as_steps, parse_input
 from llama_compat.dialects.gemini_interactions.operations import INTERACTIONS
 from llama_compat.dialects.openai_responses.keeping import Keeping, kept
-from llama_compat.errors import APIError, model_not_found
+from llama_compat.errors import APIError, UnsupportedHere, model_not_found
 from llama_compat.events import Collector, reply_events
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -582,6 +582,11 @@ def test_what_is_malformed_is_named(body: dict[str, Any], param: str) -> None:
     with pytest.raises(APIError) as refused:
         asked_and_parsed(body)
     assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_an_agent_is_left_to_google() -> None:
+    with pytest.raises(UnsupportedHere, match="Agents are Google's"):
+        parse(model=None, agent="deep-research")
 
 
 def asked_and_parsed(body: dict[str, Any]) -> None:

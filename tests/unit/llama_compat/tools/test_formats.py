@@ -358,6 +358,11 @@ def test_python_warnings_of_what_a_model_wrote_are_kept_quiet(recwarn):
     assert not recwarn.list
 
 
+def test_a_name_of_hundreds_of_names_is_text():
+    reply = f"[f(x=1), {'a.' * 500}a(x=1)]"
+    assert found("pythonic", [reply]) == (reply, [])
+
+
 # Streaming ----------------------------------------------------------------------------------------
 
 

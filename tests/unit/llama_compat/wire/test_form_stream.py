@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llama_compat.errors import APIError
-from llama_compat.wire.form_stream import MAX_TEXT_BYTES, FormWithFile
+from llama_compat.wire.form_stream import MAX_PARTS, MAX_TEXT_BYTES, FormWithFile
+from llama_compat.wire.forms import MAX_PADDING
 
 TYPE = "multipart/form-data; boundary=cut"
 
@@ -49,12 +50,21 @@ def test_it_is_the_same_however_it_is_cut(size: int, parts: tuple[tuple[str, str
         (form(("filename=x", "text")), "has no name"),
         (form(('name="purpose"', "x" * MAX_TEXT_BYTES), FILE), "more than"),
         (b"nonsense", "form"),
+        (form(('name="file"; filename=a\r\nContent-Transfer-Encoding: base64', "YQ==")), "encod"),
+        (form(FILE).replace(b"--cut--", b"--cut" + b" " * MAX_PADDING), "blanks behind"),
+        (form(('name="file"; filename=a', "\r\n--cuts" * (MAX_PARTS + 1)), FILE), "more than 32"),
     ],
 )
-def test_what_is_wrong_is_said(body: bytes, said: str) -> None:
+@pytest.mark.parametrize("size", [1, 16, 10_000])
+def test_what_is_wrong_is_said(body: bytes, said: str, size: int) -> None:
     with pytest.raises(APIError, match=said) as caught:
-        read(body, 16)
+        read(body, size)
     assert caught.value.status == 400
+
+
+def test_a_file_may_have_the_boundary_within_its_lines() -> None:
+    text = "a --cut\r\n" * (2 * MAX_PARTS) + "--cu" + " " * 2 * MAX_PADDING
+    assert read(form(('name="file"; filename=a', text)), 100)[1] == text.encode()
 
 
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llama_compat.wire.retry_after import read_retry_after, retry_after
+from llama_compat.wire.retry_after import is_never, read_retry_after, retry_after, retry_never
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,10 @@ def test_what_makes_no_sense_is_not_waited_for(said: str) -> None:
 
 def test_a_day_that_is_over_is_now() -> None:
     assert read_retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+
+
+def test_who_is_never_let_in_is_told_so_as_openai_s_clients_read_it() -> None:
+    assert retry_never() == {"x-should-retry": "false"}
+    assert is_never(retry_never())
+    assert not is_never({**retry_after(1), "x-should-retry": "true"})
+    assert not is_never({})

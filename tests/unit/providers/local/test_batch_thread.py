@@ -90,3 +90,10 @@ async def test_what_it_does_counts_as_a_step(
     assert not giving_way.computed_lately()
     assert await thread.in_thread(lambda asked, gone: giving_way.computed_lately(), "x")
     assert not giving_way.computed_lately()
+
+
+async def test_who_comes_when_it_is_stopped_is_told_so(thread: BatchThread) -> None:
+    thread.stop()
+    with pytest.raises(APIError) as refused:
+        await thread.in_thread(Work(), "x")
+    assert (refused.value.status, thread.stats.waiting) == (503, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llama_compat.dialects.openai.operations import COMPLETIONS, EMBEDDINGS
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.events import Collector
 from llama_compat.exchange import Reply, Target
 from llama_compat.types import (
@@ -246,7 +246,9 @@ async def test_or_dropped_where_the_template_says_so() -> None:
     ],
 )
 async def test_media_are_refused(part: dict[str, Any], what: str) -> None:
-    with pytest.raises(APIError, match=f"holds {what}; local::echo takes text only") as raised:
+    with pytest.raises(
+        UnsupportedHere, match=f"holds {what}; local::echo takes text only"
+    ) as raised:
         await chat(messages=[*user("a"), {"role": "user", "content": [part]}])
     assert (raised.value.status, raised.value.param) == (400, "messages[1].content")
 

@@ -268,3 +268,13 @@ def test_a_search_is_a_tool_whatever_is_said_of_it(options: dict[str, Any]) -> N
     plain = as_meant({"messages": [{"role": "user", "content": "Hi"}], "web_search_options": None})
     assert plain is not None
     assert not plain.tools
+
+
+@pytest.mark.parametrize("word", ["tool", "a_function", "search"])
+def test_words_of_tools_in_a_text_are_none(word: str) -> None:
+    """However many: a pattern that goes back for each of them takes 20 minutes for these."""
+    body = {"model": "m", "messages": [{"role": "user", "content": word * 200_000}]}
+    settings = ExactCacheSettings(sampled=True)
+    assert written(call_of(body), WHERE, settings).may_be_kept
+    for name in (word, f"x_{word}s", f"{word}_x"):
+        assert not written(call_of({**body, name: 1}), WHERE, settings).may_be_kept

@@ -11,7 +11,6 @@ from llama_compat.hosted.vocabulary import WebFetchTool
 from llama_compat.types import CompletionMessage, Message, TextContent, UserMessage
 from providers.remote import http1
 from providers.remote.upstream.public_web import refuse_private
-from routing.tools.pages import page_text
 from routing.tools.queries import Uses
 from routing.tools.tool import ToolError
 from routing.tools.toolbox import ReplyTools
@@ -121,10 +120,11 @@ def test_an_address_is_not_known_by_the_beginning_of_another(text: str, expected
     assert is_known("https://a.example") is expected
 
 
-def test_a_page_is_its_text() -> None:
-    html = (
-        "<html><head><title> The  title </title><style>a{}</style></head>"
-        "<body><script>no()</script>"
-        "<h1>One &amp; two</h1><p>Some <b>bold</b> words.<br>More"
-    )
-    assert page_text(html) == ("The title", "One & two\nSome bold words.\nMore")
+@pytest.mark.parametrize("charset", ["undefined", "idna", "hex", "none", ""])
+async def test_a_charset_that_reads_nothing_is_not_heeded(charset: str) -> None:
+    kind = f"text/plain; charset={charset}"
+    with serving(lambda handler: send(handler, 200, b"a" * 100, kind)) as url:
+        client = http1.Client()
+        gave = await fetching(client).run({"url": url})
+        assert gave.text.startswith("a" * 100)
+        await client.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.types import (
+    ChatCompletionRequest,
     CompletionMessage,
     ImageContent,
     SystemMessage,
@@ -19,7 +21,13 @@ from llama_compat.types import (
 from providers.local.media.audio import AudioFile
 from providers.local.media.pictures import PictureFile
 from providers.local.media.placing import Layout, SensedFiles, expanded, placed
-from providers.local.prompts.prompts import render_messages, wants_parts
+from providers.local.prompts.prompts import (
+    _rendered,
+    _without_tools,
+    refuse_media,
+    render_messages,
+    wants_parts,
+)
 from providers.local.prompts.templates.renderer import TemplateRenderer, variables
 
 IMAGE = ImageContent("data:image/png;base64,AA==")
@@ -141,3 +149,30 @@ def test_media_of_several_kinds_are_in_the_order_in_which_they_are_there() -> No
     found = placed([7, 0, 8, 8, 7, 7], [seen, audio])
     assert [each.file for each in found] == [first, heard, last]
     assert [each.runs for each in found] == [(range(1),), (range(2, 4),), (range(4, 6),)]
+
+
+def alone(tokenizer: Any = None) -> Any:
+    """A model of text alone, as far as it is asked what it takes."""
+    return SimpleNamespace(
+        name="m", senses={}, inputs=("text",), tokenizer=tokenizer, tool_format=None
+    )
+
+
+def test_media_are_left_to_a_model_that_takes_them() -> None:
+    with pytest.raises(UnsupportedHere, match="takes text alone; leave the image out") as refused:
+        refuse_media(alone(), [UserMessage((IMAGE,))])
+    assert (refused.value.status, refused.value.code) == (400, "unsupported_content")
+
+
+@pytest.mark.parametrize("tokenizer", ["{{ raise_exception('no') }}"], indirect=True)
+def test_what_a_template_refuses_is_left_to_another_s(tokenizer: Templated) -> None:
+    with pytest.raises(UnsupportedHere, match="can't render these messages: no") as refused:
+        _rendered(alone(tokenizer), [UserMessage("Hi")], None)
+    assert (refused.value.status, refused.value.param) == (400, "messages")
+
+
+def test_calls_are_left_to_a_model_that_knows_of_some() -> None:
+    asked = ChatCompletionRequest("m", (UserMessage("Hi"), ToolResponseMessage("1", "out")))
+    with pytest.raises(UnsupportedHere, match=r"can't render tool calls") as refused:
+        _without_tools(alone(), asked)
+    assert refused.value.param == "messages[1]"

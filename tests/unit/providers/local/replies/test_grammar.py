@@ -24,7 +24,7 @@ from llama_compat.dialects.openai.parameters import (
     check_parameters,
     parse_sampling,
 )
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.events import Collector
 from llama_compat.types import (
     ChatCompletionRequest,
@@ -451,6 +451,7 @@ async def test_what_excludes_each_other(provider: TorchProvider) -> None:
     assert error.param == "response_format"
     grammar = Guide("grammar", 'start: "a"', "guided_grammar")
     error = await refused(provider, guide=grammar, tools=TOOLS)
+    assert isinstance(error, UnsupportedHere)
     assert (error.param, error.code) == ("guided_grammar", "unsupported_parameter")
     with pytest.raises(APIError, match="exclude each other"):
         parse_sampling({"guided_regex": "a", "guided_choice": ["b"]})

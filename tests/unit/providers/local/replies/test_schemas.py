@@ -21,7 +21,7 @@ llguidance = pytest.importorskip("llguidance", reason="needs an extra for local 
 import pydantic
 from pydantic import BaseModel, Field, create_model
 
-from llama_compat.errors import APIError
+from llama_compat.errors import APIError, UnsupportedHere
 from llama_compat.types import ToolDefinition
 from providers.local.replies.call_grammar import arguments_schema, json_rule
 from providers.local.replies.schemas import closed, enforceable
@@ -179,7 +179,7 @@ def test_a_pattern_that_lists_names_lets_each_come_once(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["^x-", "^(a|b+)$", "a|b", "^(a|b)", "^a.c$"])
 def test_a_pattern_of_names_that_could_come_twice_is_refused(pattern: str) -> None:
     schema = {"items": {"patternProperties": {"^(a|b)$": {}, pattern: {"type": "integer"}}}}
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(UnsupportedHere) as caught:
         enforceable(schema, "s")
     assert caught.value.param == "s.items.patternProperties"
     assert f'a name that fits "{pattern}" could come twice' in caught.value.message
@@ -227,7 +227,7 @@ def test_control_characters_may_come_where_they_have_to() -> None:
 @pytest.mark.parametrize("least", [2, 3])
 def test_a_number_of_names_that_could_come_twice_is_refused(least: int) -> None:
     schema = {"type": "object", "additionalProperties": {}, "minProperties": least}
-    with pytest.raises(APIError) as caught:
+    with pytest.raises(UnsupportedHere) as caught:
         enforceable({"items": schema}, "s")
     assert caught.value.param == "s.items.minProperties"
     assert "could come twice" in caught.value.message
@@ -240,7 +240,7 @@ def test_a_number_of_names_that_could_come_twice_is_refused(least: int) -> None:
 )
 def test_what_is_longer_than_any_reply_is_refused_by_its_name(kind: str, name: str) -> None:
     schema = {"type": kind, name: 2**40}
-    with pytest.raises(APIError, match="no reply is as long") as caught:
+    with pytest.raises(UnsupportedHere, match="no reply is as long") as caught:
         enforceable({"items": schema}, "s")
     assert caught.value.param == f"s.items.{name}"
     compiled(enforceable(schema, "s", loose=True))
