@@ -14,6 +14,8 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 side_by_side = $(filter-out 1,$(or $(PYTEST_WORKERS),$(shell echo $$(( $(1) < 8 ? $(1) : 8 )))))
 CHECK_WORKERS = $(call side_by_side,$(CORES))
 TEST_WORKERS = $(call side_by_side,$(CORES) * 2)
+# mypy reads what it has not read yet by so many processes.
+export MYPY_NUM_WORKERS ?= $(CORES)
 # The one server that `make conformance-page` asks; all of them without it.
 ONLY ?=
 # A checkout of github.com/openresponses/openresponses where `npm install bun zod@3` has been run.

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from tests import postgres, tls_contexts, workers
+from tests.examples import LIGHT, register_profiles
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,11 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # fifth of the work. `pytest_collection_finish` has it looked for from then on.
 gc.disable()
 
-# No test depends on how fast the machine is, nor on how busy.
-settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# Each run has other examples, so that many runs with fewer find what one with many does.
-settings.register_profile("suite", settings.get_profile("long"), max_examples=40)
-settings.load_profile("suite")
+register_profiles()
 
 STARTER_MODEL = "SmolLM2-135M-Instruct"
 
@@ -106,6 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
     workers.set_up(config)
     if config.getoption("--abuse"):
         settings.load_profile("long")
+    elif config.getoption("--light"):
+        settings.load_profile(LIGHT)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -165,11 +164,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="takes long: make abuse"))
     if not config.getoption("--light"):
         return
-    heavy = [
+    heavy = {
         item for item in items if starts_server(item) or any(map(item.get_closest_marker, HEAVY))
-    ]
-    config.hook.pytest_deselected(items=heavy)
-    items[:] = [item for item in items if item not in set(heavy)]
+    }
+    config.hook.pytest_deselected(items=[*heavy])
+    items[:] = [item for item in items if item not in heavy]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

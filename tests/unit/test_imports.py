@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -66,10 +67,10 @@ def statements(tree: ast.AST, *, inside_functions: bool) -> Iterator[ast.Import 
             yield from statements(node, inside_functions=inside_functions)
 
 
-def imports(tree: ast.AST, *, inside_functions: bool) -> Iterator[tuple[int, str]]:
-    """Line and top-level package of each of them."""
-    for node in statements(tree, inside_functions=inside_functions):
-        yield from ((node.lineno, each.split(".")[0]) for each in names_of(node))
+def imports(tree: ast.AST, *, inside_functions: bool) -> list[tuple[int, str]]:
+    """Line and full name of each of them."""
+    found = statements(tree, inside_functions=inside_functions)
+    return [(node.lineno, each) for node in found for each in names_of(node)]
 
 
 def names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -82,11 +83,25 @@ def is_for_type_checkers(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def run_time_tree(path: Path) -> ast.Module:
-    """The module without what only type checkers see at its top level."""
+class Imports(NamedTuple):
+    """Line and full name of what a module imports.
+
+    Attributes:
+        all: wherever that stands.
+        at_loading: what is imported when the module loads, which is not what only type checkers
+            see.
+    """
+
+    all: list[tuple[int, str]]
+    at_loading: list[tuple[int, str]]
+
+
+@cache
+def of_module(path: Path) -> Imports:
     tree = ast.parse(path.read_text("utf-8"))
+    everywhere = imports(tree, inside_functions=True)
     tree.body = [node for node in tree.body if not is_for_type_checkers(node)]
-    return tree
+    return Imports(everywhere, imports(tree, inside_functions=False))
 
 
 @pytest.mark.parametrize("floor", MAY_IMPORT)
@@ -96,8 +111,8 @@ def test_no_floor_imports_from_above(floor: str) -> None:
     reaching_up = [
         f"{path.relative_to(ROOT)}:{line} imports {package}"
         for path in found
-        for line, package in imports(ast.parse(path.read_text("utf-8")), inside_functions=True)
-        if package in MAY_IMPORT and package not in MAY_IMPORT[floor]
+        for line, name in of_module(path).all
+        if (package := name.split(".")[0]) in MAY_IMPORT and package not in MAY_IMPORT[floor]
     ]
     assert reaching_up == []
 
@@ -107,16 +122,9 @@ def loads(path: Path) -> Iterator[str]:
     its own packages aside, whose loading has begun."""
     name = dotted(path)
     own = {name.rsplit(".", levels)[0] for levels in range(name.count(".") + 1)}
-    for _, each in at_loading(path):
+    for _, each in of_module(path).at_loading:
         parts = each.split(".")
         yield from {".".join(parts[:end]) for end in range(1, len(parts) + 1)} - own
-
-
-@cache
-def at_loading(path: Path) -> list[tuple[int, str]]:
-    """Line and full name of what is imported when a module loads."""
-    found = statements(run_time_tree(path), inside_functions=False)
-    return [(node.lineno, each) for node in found for each in names_of(node)]
 
 
 def dotted(path: Path) -> str:
@@ -164,7 +172,7 @@ def test_heavy_packages_are_imported_only_where_they_are_used() -> None:
         for floor in MAY_IMPORT
         for path in modules(floor)
         if not str(path.relative_to(ROOT)).startswith(ENGINES)
-        for line, name in at_loading(path)
+        for line, name in of_module(path).at_loading
         if (package := name.split(".")[0]) in HEAVY
     ]
     assert eager == []
@@ -178,7 +186,8 @@ def test_the_check_sees_imports_wherever_they_stand() -> None:
         "def command():\n"
         "    from routing.process.server import serve\n"
     )
-    assert list(imports(tree, inside_functions=False)) == [(1, "routing"), (3, "providers")]
+    at_loading = imports(tree, inside_functions=False)
+    assert at_loading == [(1, "routing.app"), (3, "providers.base")]
     assert [line for line, _ in imports(tree, inside_functions=True)] == [1, 3, 5]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
@@ -70,31 +70,59 @@ def test_every_route_is_described_and_has_its_place() -> None:
 # Errors and headers, which the code has in many places -------------------------------------------
 
 
+class Said(NamedTuple):
+    """What the code says, gathered in one walk: to take all of it apart takes seconds.
+
+    Attributes:
+        texts: every literal text.
+        calls: what is given a code, or refuses a parameter, and the module in which it does.
+    """
+
+    texts: set[str]
+    calls: list[tuple[Path, ast.Call]]
+
+
 @cache
-def trees() -> list[tuple[Path, ast.Module]]:
+def said() -> Said:
+    found = Said(set(), [])
     paths = [path for room in CODE for path in sorted((ROOT / room).rglob("*.py"))]
-    return [(path, ast.parse(path.read_text("utf-8"))) for path in paths]
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            found.texts.update(text_of(node))
+            if isinstance(node, ast.Call) and (code_of(node) or refuses_a_parameter(node)):
+                found.calls.append((path, node))
+    return found
+
+
+def code_of(call: ast.Call) -> ast.expr | None:
+    return next((each.value for each in call.keywords if each.arg == "code"), None)
+
+
+def refuses_a_parameter(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id.endswith("invalid_parameter")
+
+
+def text_of(node: ast.AST) -> Iterator[str]:
+    """That of a literal."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+        yield node.value if isinstance(node.value, str) else node.value.decode("latin-1")
 
 
 def texts(node: ast.AST | None) -> Iterator[str]:
     for each in ast.walk(node) if node is not None else ():
-        if isinstance(each, ast.Constant) and isinstance(each.value, str | bytes):
-            yield each.value if isinstance(each.value, str) else each.value.decode("latin-1")
+        yield from text_of(each)
 
 
 def codes_of_calls() -> Iterator[str]:
     """What stands where a code does: `code=`, or the third of `invalid_parameter`."""
-    for path, tree in trees():
+    for path, call in said().calls:
         if path.name == "error_schemas.py":
             continue  # says of which type a code is
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
-            for keyword in node.keywords:
-                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
-                    yield from texts(keyword.value)
-            if isinstance(node.func, ast.Name) and node.func.id.endswith("invalid_parameter"):
-                yield from texts(node.args[2] if len(node.args) > 2 else None)
+        code = code_of(call)
+        if isinstance(code, ast.Constant):
+            yield from texts(code)
+        if refuses_a_parameter(call):
+            yield from texts(call.args[2] if len(call.args) > 2 else None)
 
 
 def codes_of_tables() -> Iterator[str]:
@@ -123,16 +151,12 @@ def test_every_error_code_has_its_cause_and_its_cure() -> None:
 def test_an_error_has_the_status_that_is_said_of_its_code() -> None:
     told = {code: row.status.split(", ") for code, row in error_codes.CODES.items()}
     seen = 0
-    for path, tree in trees():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            status = node.args[0]
-            for keyword in node.keywords:
-                if keyword.arg == "code" and isinstance(status, ast.Constant):
-                    for code in texts(keyword.value):
-                        assert str(status.value) in told[code], (path, node.lineno, code)
-                        seen += 1
+    for path, call in said().calls:
+        status = call.args[0] if call.args else None
+        if isinstance(status, ast.Constant):
+            for code in texts(code_of(call)):
+                assert str(status.value) in told[code], (path, call.lineno, code)
+                seen += 1
     assert seen > 30
 
 
@@ -145,13 +169,13 @@ NO_HEADERS = {"x-ai", "x-gzip", "x-guidance"}
 
 
 def test_every_header_is_told_of() -> None:
-    used = {text for _, tree in trees() for text in texts(tree) if HEADER.fullmatch(text)}
+    used = {text for text in said().texts if HEADER.fullmatch(text)}
     told = {*headers.UNDERSTOOD, *headers.SENT, *headers.FORWARDED, *headers.OF_VENDORS}
     assert used - NO_HEADERS - told == set(), "say them in scripts/reference/headers.py"
 
 
 def test_no_header_is_told_of_that_the_code_does_not_know() -> None:
-    used = {text.lower() for _, tree in trees() for text in texts(tree)}
+    used = {text.lower() for text in said().texts}
     limits = {"x-ratelimit-", "limit", "remaining", "reset"}
     told = {*headers.UNDERSTOOD, *headers.SENT, *headers.FORWARDED, *headers.OF_VENDORS}
     unknown = {

@@ -14,6 +14,7 @@ from llama_compat.distribution.problems import TemplateError, UnknownProviderTyp
 from llama_compat.distribution.reading.files import MAX_TEMPLATE_BYTES, list_templates
 from llama_compat.distribution.server import ServerSettings
 from llama_compat.distribution.template import ConfigModel, Distribution, load_distribution
+from tests.examples import examples
 
 
 class Timeouts(BaseModel):
@@ -704,7 +705,7 @@ models:
         max_size=4,
     )
 )
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_in_the_file(folder: Folder, edits: list[tuple[int, int, str]]) -> None:
     text = with_config("base_url: http://a", "headers: {a: b}", "timeouts: {total: null}")
     text += "    aliases: [x, y]\nserver: {port: 80, api_keys: [a-long-key, '${env.UNSET:}']}\n"

@@ -13,6 +13,7 @@ from msgspec import Raw
 from llama_compat.guardrails.documents import has_twins, mapped, without_tokens
 from llama_compat.guardrails.settings import Place
 from llama_compat.wire.json_fields import from_raw
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.texts import texts_of
 
 NAMES = st.sampled_from(
@@ -35,7 +36,7 @@ def strings(value: Any) -> list[str]:
     return []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES)
 def test_each_text_is_read_once(value: Any) -> None:
     said = [text for _, text in texts_of(value, "input")]

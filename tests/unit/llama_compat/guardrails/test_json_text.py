@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_compat.guardrails.json_text import JSONText, escaped
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.test_scanner import CUTS, cut
 
 VALUES = st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3)
@@ -18,7 +19,7 @@ def read(pieces: list[str]) -> str:
     return "".join((*map(text.push, pieces), text.flush()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES, CUTS, st.booleans())
 def test_what_it_says_stays(value: dict[str, str], cuts: list[int], in_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=in_ascii)

@@ -44,6 +44,7 @@ from llama_compat.types import (
     ToolCall,
     Usage,
 )
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.test_scanner import CUTS, TEXTS, cut
 
 
@@ -83,7 +84,7 @@ def reply(thoughts: Sequence[str], text: Sequence[str], arguments: Sequence[str]
     return said(*events)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(TEXTS, TEXTS, TEXTS, CUTS, st.sampled_from(["block", "redact", "monitor"]))
 async def test_no_cut_changes_the_verdict(
     thoughts: str, text: str, argument: str, cuts: list[int], mode: str
@@ -154,7 +155,7 @@ async def test_a_seal_of_thoughts_that_are_changed_is_none() -> None:
     assert message.parts[0] == ReasoningContent("Mail a@example.com", "seal", "anthropic")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(CUTS)
 async def test_what_was_hidden_comes_back_across_pieces(cuts: list[int]) -> None:
     guard = guard_of(scan="input", mode="redact", restore=True)
@@ -242,7 +243,7 @@ CITED_TEXT = "Ask bob@example.com: the Nile is löng, as alice@example.com and b
 
 
 @given(data=st.data(), words=st.sampled_from(CITED_WORDS), comes_back=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_places_stay_at_their_words_however_they_are_cut(
     data: Any, words: str, comes_back: bool
 ) -> None:
@@ -329,7 +330,7 @@ VALUES = st.sampled_from(
 
 
 @given(data=st.data(), value=VALUES, mode=st.sampled_from(["redact", "monitor", "block"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_cut_into_parts_changes_what_is_found(data: Any, value: str, mode: str) -> None:
     """As vendors cut a text where it cites something: each part whole, or in pieces of its own."""
     texts = data.draw(parts_of(value))
@@ -367,7 +368,7 @@ def test_no_cut_into_parts_changes_what_is_found(data: Any, value: str, mode: st
 
 
 @given(data=st.data(), value=VALUES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_nor_does_one_of_a_whole_reply_into_parts_with_others_between(
     data: Any, value: str
 ) -> None:

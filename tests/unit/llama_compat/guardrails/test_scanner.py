@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from llama_compat.guardrails.named import NAMED
 from llama_compat.guardrails.patterns import Pattern, own_pattern, search_for
 from llama_compat.guardrails.scanner import TextScanner, Watch
+from tests.examples import examples
 
 PIECES = [
     "alice@example.com",
@@ -72,7 +73,7 @@ class Reading:
         return "".join(shown)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TEXTS, CUTS)
 def test_no_cut_changes_what_is_found_or_shown(text: str, cuts: list[int]) -> None:
     whole, cut_up = (
@@ -82,7 +83,7 @@ def test_no_cut_changes_what_is_found_or_shown(text: str, cuts: list[int]) -> No
     assert sorted(whole.found) == sorted(cut_up.found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS, CUTS)
 def test_no_more_is_held_back_than_the_longest_match(text: str, cuts: list[int]) -> None:
     reading = Reading((OWN, False))

@@ -21,6 +21,7 @@ from routing.policy.balance import (
 )
 from routing.policy.group import Group
 from routing.policy.targets import LiveTarget
+from tests.examples import examples
 from tests.unit.routing.policy.models import NOW, target
 
 KEYS = [f"session-{number}" for number in range(3000)]
@@ -112,7 +113,7 @@ def test_a_target_that_nobody_has_heard_of_is_tried_by_one() -> None:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 5))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_round_robin_gives_each_its_exact_share(weights: list[int], rounds: int) -> None:
     targets = [target(f"t{place}", weight=weight) for place, weight in enumerate(weights)]
     counted = shares(targets, RoundRobin(random.random), rounds * sum(weights))

@@ -19,6 +19,7 @@ from providers.base import Provider
 from routing.policy.attempts import Attempts, Outcome
 from routing.policy.dispatch import dispatch
 from routing.policy.group import Targets
+from tests.examples import examples
 from tests.unit.calls import call_of
 from tests.unit.routing.policy.models import policy, target
 
@@ -546,7 +547,7 @@ BEHAVIOURS: list[Behaviour] = [answers, streams, is_down, is_overloaded, refuses
     st.sampled_from(["read", "leave", "break"]),
     st.integers(0, 6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_in_flight_returns_to_zero(
     behaviours: list[Behaviour], hedged: bool, end: str, cancelled_after: int
 ) -> None:

@@ -23,6 +23,7 @@ from routing.policy.group import Targets
 from routing.policy.plan import Plan, Step
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted
+from tests.examples import examples
 from tests.unit.calls import call_of
 from tests.unit.routing.policy.models import NOW, error_of, policy, target
 
@@ -192,7 +193,9 @@ class Probing(RuleBasedStateMachine):
         assert self.targets[0].state.cooldown.until == 0
 
 
-Probing.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Probing.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestProbing = Probing.TestCase
 
 

@@ -20,6 +20,7 @@ from routing.policy.group import Targets
 from routing.policy.plan import Plan, Policy, Step
 from routing.policy.targets import LiveTarget
 from routing.policy.wanted import Wanted
+from tests.examples import examples
 from tests.unit.routing.policy.models import ERRORS, NOW, error_of, policy, target
 
 C = ErrorClass
@@ -442,7 +443,7 @@ def models(draw: st.DrawFn) -> list[LiveTarget]:
     st.lists(outcomes, min_size=1, max_size=12),
     st.integers(0, 2**32),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_attempts_are_bounded_and_nothing_stays_in_flight(
     targets: list[LiveTarget],
     balance: str,
@@ -494,7 +495,7 @@ def stopped_at(now: float) -> Callable[[], float]:
 
 
 @given(models(), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_request_is_answered_while_any_target_answers(
     targets: list[LiveTarget], seed: int
 ) -> None:

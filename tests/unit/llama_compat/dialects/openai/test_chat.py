@@ -64,6 +64,7 @@ from llama_compat.types import (
     UserMessage,
 )
 from llama_compat.wire import sse
+from tests.examples import examples
 from tests.unit import vocabulary
 
 LABELS: dict[str, Any] = {"reply_id": "chatcmpl-1", "model": "m", "created": 1}
@@ -565,7 +566,7 @@ def test_where_a_json_object_is_wanted_one_message_says_json(
     assert len(render_request(plain)["messages"]) == len(asked)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(requests())
 def test_a_rendered_request_is_one_by_openais_own_types(request):
     body = render_request(request)
@@ -574,7 +575,7 @@ def test_a_rendered_request_is_one_by_openais_own_types(request):
     TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({**body, "stream": False})
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(requests())
 def test_nothing_that_nobody_set_is_sent(request):
     body = render_request(request)
@@ -927,7 +928,7 @@ def streams(draw: st.DrawFn) -> list[StreamEvent]:
     return [StreamStart(), *events, StreamComplete(reason, response.usage)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(streams(), st.data())
 def test_a_rendered_stream_cut_anywhere_is_parsed_as_the_same_reply(events, data):
     chunks = rendered(*events, include_usage=True)
@@ -951,7 +952,7 @@ def test_a_stream_gives_the_same_as_a_whole_reply(response):
     assert [collected(parsed_stream(rendered(*events, include_usage=True)))] == whole
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(streams())
 def test_openais_own_client_reads_the_stream_as_the_same_reply(events):
     state = ChatCompletionStreamState()

@@ -43,6 +43,7 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire import sse
+from tests.examples import examples
 from tests.unit import vocabulary
 
 LABELS: dict[str, Any] = {"reply_id": "cmpl-1", "model": "m", "created": 1}
@@ -342,7 +343,7 @@ def pieces(text: str, **members: Any) -> list[dict[str, Any]]:
     return [reply(character, **members) for character in text]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.tuples(WITHOUT_MARKERS, st.none() | logprob_lists), max_size=4),
     reasons,

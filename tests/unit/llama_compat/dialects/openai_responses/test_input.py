@@ -45,6 +45,7 @@ from llama_compat.types import (
     UserMessage,
 )
 from llama_compat.wire.json_fields import parse_fields, to_raw
+from tests.examples import examples
 
 URL = "https://example.org/a.png"
 
@@ -643,7 +644,7 @@ def refusal(operation: Operation, body: dict[str, Any]) -> APIError | None:
     return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.dictionaries(
         _MEMBERS, _VALUES | _TYPED | st.lists(_TYPED | _VALUES, max_size=3), max_size=4

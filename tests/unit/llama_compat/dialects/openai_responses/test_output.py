@@ -35,6 +35,7 @@ from llama_compat.types import (
     Usage,
 )
 from llama_compat.wire import sse
+from tests.examples import examples
 from tests.sdk_responses import check_events, check_response, parse_stream
 from tests.unit.vocabulary import cuts
 
@@ -427,7 +428,7 @@ def deltas(draw: st.DrawFn) -> list[Any]:
     return said + assembler.finish(cut=draw(st.booleans()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(deltas(), st.sampled_from(StopReason), st.sampled_from([None, "auto"]))
 def test_every_stream_is_one_that_the_sdk_takes_and_comes_to_the_whole_reply(
     said: list[Any], stop: StopReason, summary: str | None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from llama_compat.guardrails.asked.entities import EntityScanner
 from llama_compat.guardrails.asked.presidio import Entity
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.test_scanner import CUTS, cut
 
 NAME = re.compile(r"Ann(?: Lee)?|Bob|<X_1>")
@@ -44,7 +45,7 @@ class Reading:
         return shown
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS, CUTS, st.sampled_from([40, 100, 1000]))
 def test_no_cut_changes_what_is_found(text: str, cuts: list[int], window: int) -> None:
     once, again, long = Reading(window), Reading(window), Reading(10_000)

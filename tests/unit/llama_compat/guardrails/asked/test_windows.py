@@ -15,6 +15,7 @@ from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.replies import guarded
 from llama_compat.guardrails.settings import CheckSettings
 from llama_compat.types import StopReason, StreamProgress, ToolCallDelta
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.test_replies import reply
 from tests.unit.llama_compat.guardrails.test_scanner import CUTS, cut
 
@@ -45,7 +46,7 @@ async def read(guard: Guard, *pieces: list[str], streams: bool = True) -> Collec
     return collector
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TEXTS, TEXTS, TEXTS, CUTS)
 async def test_no_cut_changes_what_is_asked(
     thoughts: str, text: str, argument: str, cuts: list[int]

@@ -17,6 +17,7 @@ from llama_compat.guardrails.checks import Checks
 from llama_compat.guardrails.guard import Guard
 from llama_compat.guardrails.relayed.stream import GuardedStream
 from llama_compat.guardrails.settings import CheckSettings
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.relayed.wires import WIRES, Wire, read
 from tests.unit.llama_compat.guardrails.test_scanner import CUTS, TEXTS, cut
 
@@ -55,7 +56,7 @@ def meant(wire: Wire, stream: bytes) -> tuple[str, str, Any]:
 
 
 @each_wire
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.tuples(TEXTS, TEXTS, TEXTS),
     CUTS,

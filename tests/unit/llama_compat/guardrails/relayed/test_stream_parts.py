@@ -21,6 +21,7 @@ from llama_compat.types import (
     TextDelta,
     Usage,
 )
+from tests.examples import examples
 from tests.unit.llama_compat.guardrails.relayed.test_stream import (
     MAIL,
     each_wire,
@@ -37,7 +38,7 @@ CARD = "4111 1111 1111 1111"
 
 @each_wire
 @given(data=st.data(), value=VALUES, mode=st.sampled_from(["redact", "monitor", "block"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_cut_into_parts_changes_what_is_found(
     wire: Wire, data: Any, value: str, mode: str
 ) -> None:
@@ -65,7 +66,7 @@ def repeated(stream: bytes) -> str:
 
 
 @given(data=st.data(), value=VALUES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_is_repeated_of_parts_is_what_was_shown(data: Any, value: str) -> None:
     wire = WIRES["responses"]
     parts = [cut(each, data.draw(CUTS)) for each in data.draw(parts_of(value))]
@@ -82,7 +83,7 @@ SEGMENTS = st.tuples(
 
 @each_wire
 @given(st.lists(SEGMENTS, min_size=1, max_size=5), CUTS, st.sampled_from(["redact", "block"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_order_of_parts_lets_a_value_by(
     wire: Wire, segments: list[tuple[str, str, list[int]]], reads: list[int], mode: str
 ) -> None:

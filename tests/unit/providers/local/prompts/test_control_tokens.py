@@ -37,6 +37,7 @@ from providers.local.prompts.prompts import ControlTokens, chat_prompt, text_pro
 from providers.local.replies.call_rules import call_rules
 from providers.local.replies.detokenizer import HubVocabulary
 from providers.local.torch_engine.tokenizer import HubTokenizer
+from tests.examples import examples
 from tests.tiny_models import (
     CHAT_TEMPLATE,
     SAMPLE,
@@ -231,7 +232,7 @@ text = st.lists(
 
 @pytest.mark.parametrize("name", [name for name in TOKENIZERS if name != "word_piece"])
 @given(said=st.lists(text, min_size=1, max_size=3))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_no_text_whatever_makes_control_tokens(name: str, said: list[str]) -> None:
     model = MODELS.setdefault(name, model_of(TOKENIZERS[name]()))
     token_ids = chat(model, *map(UserMessage, said))
@@ -244,7 +245,7 @@ MODELS: dict[str, LocalModel] = {}
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(said=st.text("ab <|>_\n日é", max_size=40))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_where_nothing_is_spelled_out_the_tokens_are_as_ever(name: str, said: str) -> None:
     model = MODELS.setdefault(name, model_of(TOKENIZERS[name]()))
     assert chat(model, UserMessage(said)) == chat(model, UserMessage(said), spoken="all")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from providers.local.simulation.config import SimulationConfig
 from providers.local.simulation.engine import SimulatedEngine, SimulatedSequence, block_hashes
+from tests.examples import examples
 
 CONFIG = SimulationConfig(
     prefill_tokens_per_second=1000,
@@ -125,7 +126,7 @@ def test_who_is_dropped_gives_back_what_it_has() -> None:
     assert (first.said, second.said) == (0, 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 12)), min_size=1, max_size=8))
 def test_steps_that_are_the_same_may_be_taken_at_once(asked: list[tuple[int, int]]) -> None:
     ends = []

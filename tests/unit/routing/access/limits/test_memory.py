@@ -27,6 +27,7 @@ from routing.access.limits.rules import (
     period_at,
     used_of,
 )
+from tests.examples import examples
 from tests.redis_server import RedisServer, needs_redis
 
 DAY = 86400.0
@@ -155,7 +156,7 @@ async def play(steps: list[tuple[object, ...]]) -> int:
     return decisions
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_memory_decides_as_the_model_does(steps: list[tuple[object, ...]]) -> None:
     asyncio.run(play(steps))
@@ -258,7 +259,7 @@ SLOW = Rule("key:a", Resource.tokens, 600, "key 'a'")
 
 @needs_redis
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

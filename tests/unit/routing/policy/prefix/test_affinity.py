@@ -14,6 +14,7 @@ from routing.policy.balance import LeastBusy
 from routing.policy.group import Group
 from routing.policy.prefix.affinity import POPULAR_SECONDS, PrefixAffinity
 from routing.policy.targets import LiveTarget
+from tests.examples import examples
 from tests.unit.routing.policy.models import NOW, target
 
 
@@ -104,7 +105,7 @@ def test_its_memory_is_as_large_as_the_targets_cache() -> None:
 LOADS = st.lists(st.integers(0, 200), min_size=1, max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LOADS, st.integers(0, 10**6), st.lists(st.sampled_from(["abc", "abd", "xyz"]), max_size=5))
 def test_a_prompt_that_nobody_has_goes_where_the_least_busy_would_send_it(
     loads: list[int], seed: int, before: list[str]
@@ -120,7 +121,7 @@ def test_a_prompt_that_nobody_has_goes_where_the_least_busy_would_send_it(
     assert asked.pick("new") is expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LOADS, st.lists(st.text("ab", min_size=1, max_size=9), max_size=20), st.floats(0, 100))
 def test_nobody_is_asked_who_is_too_busy(loads: list[int], before: list[str], pause: float) -> None:
     asked = Asked(len(loads), busier_by=8, busier_times=1.5)

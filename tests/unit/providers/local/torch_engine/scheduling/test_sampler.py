@@ -23,6 +23,7 @@ from llama_compat.types import (
 from providers.local.engine import Generation
 from providers.local.torch_engine.scheduling.sampler import Sampler
 from providers.local.torch_engine.scheduling.sequence import TorchSequence
+from tests.examples import examples
 
 LOGITS = [2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -3.0]
 STOP = 7
@@ -117,7 +118,7 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(PARAMS, min_size=1, max_size=6), st.integers(0, 5), st.integers(0, 1000))
 def test_a_row_does_not_know_the_others(params: list[Any], index: int, noise: int) -> None:
     index %= len(params)

@@ -12,6 +12,7 @@ from llama_compat.dialects.openai_responses.output.events import EventWriter
 from llama_compat.errors import APIError, upstream_error
 from llama_compat.types import Units, Usage
 from providers.remote.openai.relays.responses import ResponseStream, whole_fields
+from tests.examples import examples
 from tests.sdk_responses import check_events, parse_stream
 from tests.unit.llama_compat.dialects.openai_responses.test_output import (
     TextDelta,
@@ -53,7 +54,7 @@ def renamed(stream: bytes) -> bytes:
     return stream.replace(b'"model":"public"', b'"model":"asked"').removesuffix(b"data: [DONE]\n\n")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cuts(STREAM))
 def test_bytes_cut_anywhere_come_out_the_same_but_for_the_model(pieces: list[bytes]) -> None:
     stream = relay()
@@ -63,7 +64,7 @@ def test_bytes_cut_anywhere_come_out_the_same_but_for_the_model(pieces: list[byt
     assert (stream.usage.prompt_tokens, stream.usage.cached_tokens) == (11, 3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(cuts(STREAM.replace(b"\n", b"\r\n")))
 def test_other_line_ends_are_understood(pieces: list[bytes]) -> None:
     assert relayed(pieces) == renamed(STREAM)
