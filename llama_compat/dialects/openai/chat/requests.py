@@ -236,8 +236,8 @@ def parse_response_format(value: Any) -> ResponseFormat | None:
         case None:
             return None
         case {"type": "json_object", "schema": schema} if schema is not None:
-            schema = as_object(schema, "response_format.schema")
-            return ResponseFormat("json_schema", "response", schema)
+            path = "response_format.schema"
+            return ResponseFormat("json_schema", "response", as_object(schema, path), path=path)
         case {"type": "text" | "json_object" as kind}:
             return ResponseFormat(kind)
         case {"type": "json_schema", "json_schema": {"name": str(name)}}:

@@ -260,7 +260,7 @@ def test_tool_choices_are_parsed(value, expected):
         ({"type": "json_object", "schema": None}, ResponseFormat("json_object")),
         (
             {"type": "json_object", "schema": {"const": 1}},
-            ResponseFormat("json_schema", "response", {"const": 1}),
+            ResponseFormat("json_schema", "response", {"const": 1}, path="response_format.schema"),
         ),
     ],
 )
