@@ -453,9 +453,9 @@ def features(body: Mapping[str, Any], asked: Mapping[str, str]) -> set[str]:
             if kind not in ("auto", "none"):
                 found.add("forced_tools")
         elif name == "response_format":
-            found.add(
-                "json_object" if kind in ("json_object", "application/json") else "json_schema"
-            )
+            described = isinstance(value, dict) and value.get("schema") is not None
+            any_object = kind in ("json_object", "application/json") and not described
+            found.add("json_object" if any_object else "json_schema")
         elif not is_default(name, value):
             found.add(name)
     return found

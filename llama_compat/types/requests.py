@@ -123,13 +123,14 @@ class ToolChoice(Struct, frozen=True):
 
 class ResponseFormat(Struct, frozen=True):
     """The shape of the text: anything, any JSON object, or what a schema describes. `description`
-    is what that is for, in the words of who asks."""
+    is what that is for, in the words of who asks; `path` is the request's field with the schema."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
     schema: dict[str, Any] | None = None
     strict: bool | None = None
     description: str | None = None
+    path: str = "response_format.json_schema.schema"
 
     @property
     def told_schema(self) -> dict[str, Any] | None:

@@ -413,7 +413,7 @@ def _guide_of(request: ChatCompletionRequest) -> Guide | None:
                 "response_format", f"'response_format' and '{guide.path}' exclude each other."
             )
         if asked.type == "json_schema":
-            guide = Guide("json_schema", asked.schema or {}, "response_format.json_schema.schema")
+            guide = Guide("json_schema", asked.schema or {}, asked.path)
         else:
             guide = Guide("json_object", None, "response_format")
     return guide

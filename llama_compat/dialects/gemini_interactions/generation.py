@@ -148,10 +148,10 @@ def parse_format(body: Mapping[str, Any]) -> ResponseFormat | None:
             continue
         if each.get("type") != "text":
             # The schema itself, as revisions before 2026-05 had it.
-            return ResponseFormat("json_schema", "response", each)
+            return ResponseFormat("json_schema", "response", each, path="response_format")
         if (schema := each.get("schema")) is not None:
-            schema = as_object(schema, "response_format.schema")
-            return ResponseFormat("json_schema", "response", schema)
+            path = "response_format.schema"
+            return ResponseFormat("json_schema", "response", as_object(schema, path), path=path)
         if each.get("mime_type") == _JSON:
             return ResponseFormat("json_object")
     return ResponseFormat("json_object") if body.get("response_mime_type") == _JSON else None

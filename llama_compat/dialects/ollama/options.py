@@ -174,7 +174,7 @@ def parse_format(value: Any) -> ResponseFormat | None:
     if value == "json":
         return ResponseFormat("json_object")
     if isinstance(value, dict):
-        return ResponseFormat("json_schema", "response", value)
+        return ResponseFormat("json_schema", "response", value, path="format")
     raise invalid_parameter("format", "'format' must be 'json' or a JSON Schema.")
 
 

@@ -363,4 +363,5 @@ def parse_format(body: Mapping[str, Any]) -> ResponseFormat | None:
             f"Invalid value for '{path}.type': {described.get('type')!r}. It has to be"
             " 'json_schema'.",
         )
-    return ResponseFormat("json_schema", "response", object_in(described, "schema", path))
+    schema = object_in(described, "schema", path)
+    return ResponseFormat("json_schema", "response", schema, path=f"{path}.schema")

@@ -186,11 +186,11 @@ def parse_response_format(config: Mapping[str, Any]) -> ResponseFormat | None:
         APIError: 400, a schema is malformed.
     """
     if (schema := member(config, "responseJsonSchema")) is not None:
-        schema = object_in(schema, f"{CONFIG}.responseJsonSchema")
-        return ResponseFormat("json_schema", "response", schema)
+        path = f"{CONFIG}.responseJsonSchema"
+        return ResponseFormat("json_schema", "response", object_in(schema, path), path=path)
     if (schema := member(config, "responseSchema")) is not None:
         path = f"{CONFIG}.responseSchema"
-        return ResponseFormat("json_schema", "response", parse_schema(schema, path))
+        return ResponseFormat("json_schema", "response", parse_schema(schema, path), path=path)
     return ResponseFormat("json_object") if member(config, "responseMimeType") == _JSON else None
 
 

@@ -226,7 +226,8 @@ def parse_function(function: Mapping[str, Any], path: str) -> ToolDefinition:
 
 
 def parse_response_format(value: Any) -> ResponseFormat | None:
-    """The `response_format` of a request.
+    """The `response_format` of a request. A `json_object` may have a `schema`, which is how
+    llama.cpp's server, Together and Fireworks were asked for one before OpenAI had a word for it.
 
     Raises:
         APIError: 400, it is none.
@@ -234,6 +235,9 @@ def parse_response_format(value: Any) -> ResponseFormat | None:
     match value:
         case None:
             return None
+        case {"type": "json_object", "schema": schema} if schema is not None:
+            path = "response_format.schema"
+            return ResponseFormat("json_schema", "response", as_object(schema, path), path=path)
         case {"type": "text" | "json_object" as kind}:
             return ResponseFormat(kind)
         case {"type": "json_schema", "json_schema": {"name": str(name)}}:

@@ -211,7 +211,8 @@ def _parse_format(value: Any) -> ResponseFormat | None:
             strict = value.get("strict")
             if strict is None or isinstance(strict, bool):
                 described = optional_text_in(value, "description", "text.format")
-                return ResponseFormat("json_schema", name, schema, strict, described)
+                path = "text.format.schema"
+                return ResponseFormat("json_schema", name, schema, strict, described, path)
     raise invalid_parameter(
         "text.format",
         "'text.format' must have the type 'text', 'json_object' or 'json_schema', the last with a"

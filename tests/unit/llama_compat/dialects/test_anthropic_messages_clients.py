@@ -11,6 +11,7 @@ from anthropic import types
 from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import TypeAdapter
 
 from llama_compat.dialects.anthropic_messages import (
@@ -111,7 +112,9 @@ def test_a_request_in_all_its_parts() -> None:
         tools=(ToolDefinition("f", "Does it", {"type": "object"}, True),),
         tool_choice=ToolChoice("required", "f"),
         parallel_tool_calls=False,
-        response_format=ResponseFormat("json_schema", "response", {"type": "object"}),
+        response_format=ResponseFormat(
+            "json_schema", "response", {"type": "object"}, path="output_config.format.schema"
+        ),
         reasoning_effort="low",
         adaptive_thinking=True,
         user="me",
@@ -468,10 +471,11 @@ def test_who_asks_is_a_hint(metadata: Any, user: str | None) -> None:
 
 def test_the_older_place_of_the_format() -> None:
     wanted = {"type": "json_schema", "schema": {"type": "object", "a": 1}}
-    assert (
-        parsed(output_format=wanted).response_format
-        == parsed(output_config={"format": wanted}).response_format
-    )
+    older = parsed(output_format=wanted).response_format
+    newer = parsed(output_config={"format": wanted}).response_format
+    assert older is not None
+    assert older.path == "output_format.schema"
+    assert structs.replace(older, path="output_config.format.schema") == newer
 
 
 @pytest.mark.parametrize(

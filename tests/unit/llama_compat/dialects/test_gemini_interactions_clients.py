@@ -125,7 +125,9 @@ def requests(draw: st.DrawFn) -> ChatCompletionRequest:
                 [
                     None,
                     ResponseFormat("json_object"),
-                    ResponseFormat("json_schema", "response", SCHEMA),
+                    ResponseFormat(
+                        "json_schema", "response", SCHEMA, path="response_format.schema"
+                    ),
                 ]
             )
         ),
@@ -516,7 +518,9 @@ def test_sampling_and_shape() -> None:
     ).request
     assert request.messages == (SystemMessage("Be brief."), UserMessage("Hi"))
     assert request.sampling == SamplingParams(max_tokens=9, stop=("x",), seed=3)
-    assert request.response_format == ResponseFormat("json_schema", "response", SCHEMA)
+    assert request.response_format == ResponseFormat(
+        "json_schema", "response", SCHEMA, path="response_format.schema"
+    )
 
 
 # --------------------------------------------------------------------------------------------------

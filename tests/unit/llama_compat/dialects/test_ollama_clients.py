@@ -127,7 +127,9 @@ requests = st.builds(
         tuple
     ),
     response_format=st.sampled_from([None, ResponseFormat("json_object")])
-    | st.builds(lambda schema: ResponseFormat("json_schema", "response", schema), schemas),
+    | st.builds(
+        lambda schema: ResponseFormat("json_schema", "response", schema, path="format"), schemas
+    ),
     reasoning_effort=st.sampled_from([None, "none", "low", "medium", "high", "xhigh"]),
     logprobs=st.sampled_from([None, 0, 20]),
     stream=st.booleans(),

@@ -187,6 +187,10 @@ def test_a_reply_that_has_to_be_rendered_anew_is_translated() -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
     body = {"messages": HI, "response_format": schema}
     assert fitted(body, structured_output=False) is None
+    older = {"type": "json_object", "schema": {"type": "object"}}
+    assert fitted({"messages": HI, "response_format": older}, structured_output=False) is None
+    body = {"messages": HI, "response_format": {"type": "json_object"}}
+    assert fitted(body, structured_output=False) is not None
     assert fitted({"messages": HI}, structured_output=False) is not None
 
 

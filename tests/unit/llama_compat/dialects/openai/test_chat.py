@@ -258,6 +258,11 @@ def test_tool_choices_are_parsed(value, expected):
             {"type": "json_schema", "json_schema": {"name": "n"}},
             ResponseFormat("json_schema", "n"),
         ),
+        ({"type": "json_object", "schema": None}, ResponseFormat("json_object")),
+        (
+            {"type": "json_object", "schema": {"const": 1}},
+            ResponseFormat("json_schema", "response", {"const": 1}, path="response_format.schema"),
+        ),
     ],
 )
 def test_response_formats_are_parsed(value, expected):
@@ -394,6 +399,11 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
         {"response_format": {"type": "json_schema", "json_schema": {}}},
         "response_format",
         "invalid_value",
+    ),
+    (
+        {"response_format": {"type": "json_object", "schema": 1}},
+        "response_format.schema",
+        "invalid_type",
     ),
     (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": 1}}},

@@ -268,7 +268,11 @@ SPACE = {"type": "namespace", "name": "team", "description": "", "tools": [{**FU
                     }
                 }
             },
-            {"response_format": ResponseFormat("json_schema", "n", {"type": "object"}, True)},
+            {
+                "response_format": ResponseFormat(
+                    "json_schema", "n", {"type": "object"}, True, path="text.format.schema"
+                )
+            },
         ),
         ({"top_logprobs": 3}, {"logprobs": 3}),
         ({"include": ["message.output_text.logprobs"]}, {"logprobs": 0}),

@@ -262,6 +262,15 @@ async def test_a_schema_is_enforced(provider: LlamaCppProvider) -> None:
         jsonschema.validate(json.loads(said.completion_message.content), SCHEMA)
 
 
+async def test_a_schema_that_is_none_is_refused_where_the_client_wrote_it(
+    provider: LlamaCppProvider,
+) -> None:
+    wanted = ResponseFormat("json_schema", "trip", {"type": "smell"}, path="text.format.schema")
+    with pytest.raises(APIError, match=r"^'text\.format\.schema' can't be enforced") as caught:
+        await chat(provider, response_format=wanted)
+    assert caught.value.param == "text.format.schema"
+
+
 @pytest.mark.parametrize(
     ("guide", "matches"),
     [
