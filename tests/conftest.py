@@ -51,7 +51,7 @@ COLLECTED_ENGINES = pytest.StashKey[list[str]]()
 _ENGINE_OR_HELPER = re.compile("|".join(map(re.escape, (*ENGINES, "tests"))))
 """What stands in a module that imports one, in whatever way; to take others apart takes longer."""
 
-HEAVY = ("alone", "engine")
+HEAVY = ("alone", "engine", "program")
 """Marks of what is left out with `--light`."""
 
 SERVERS = frozenset({"postgres_server", "redis"})

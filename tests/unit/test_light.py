@@ -65,6 +65,7 @@ def test_no_module_of_make_check_has_imported_an_engine(pytestconfig: pytest.Con
     assert pytestconfig.stash[COLLECTED_ENGINES] == []
 
 
+@pytest.mark.program
 def test_no_engine_is_imported_and_no_server_is_asked_for() -> None:
     """Folders are collected in a process that can't import an engine."""
     code = (

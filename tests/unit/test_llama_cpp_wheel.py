@@ -57,6 +57,7 @@ def test_without_a_compiler_it_says_what_to_install(home: Path) -> None:
     assert not list(home.rglob("*.whl"))
 
 
+@pytest.mark.program
 def test_a_build_that_fails_says_why_and_leaves_nothing(home: Path) -> None:
     """There is no index, and so nothing to build."""
     nowhere = {
@@ -107,6 +108,7 @@ int main(void) { return 0; }
     reason="needs CMake, and a compiler for Intel's CPUs",
 )
 @pytest.mark.parametrize("language", ["C", "CXX"])
+@pytest.mark.program
 def test_nothing_is_compiled_for_amx(tmp_path: Path, language: str) -> None:
     """As on a CPU that has it; and where somebody's own flags ask for it too."""
     source = {"C": "main.c", "CXX": "main.cpp"}[language]

@@ -67,6 +67,7 @@ def test_templates(tmp_path: Path, command: str) -> None:
     assert offered(f"llama-compat {command} nowhere/", tmp_path) == []
 
 
+@pytest.mark.program
 def test_the_command_that_is_installed_offers_the_same(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     for line in ("llama-compat ", "llama-compat run "):

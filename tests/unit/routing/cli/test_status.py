@@ -163,6 +163,7 @@ def test_where_no_server_is_it_says_how_to_start_one() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.program
 def test_a_watched_table_is_renewed_until_ctrl_c_whatever_becomes_of_the_server(
     server: Told,
 ) -> None:

@@ -45,6 +45,7 @@ def test_what_nobody_has_heard_of_is_nowhere() -> None:
     assert ReplicaCluster(ScaleSettings()).replicas(application).places == ()
 
 
+@pytest.mark.program
 def test_a_template_without_replicas_imports_nothing_for_them() -> None:
     script = (
         "import sys, routing.process.server, routing.app, routing.cli.commands\n"

@@ -453,6 +453,7 @@ def other_process(address: str, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.program
 async def test_processes_share_a_storage_and_a_killed_one_loses_nothing(address: str) -> None:
     others = [other_process(address, name, 40) for name in ("a", "b")]
     try:

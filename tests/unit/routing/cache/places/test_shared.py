@@ -22,7 +22,10 @@ from tests.postgres import missing
 from tests.redis_server import PROGRAM as REDIS
 from tests.redis_server import RedisServer, needs_redis
 
-PLACES = ["sqlite", "redis", "postgres"]
+PLACES = [
+    "sqlite",
+    *(pytest.param(name, marks=pytest.mark.server) for name in ("redis", "postgres")),
+]
 
 
 class Places:

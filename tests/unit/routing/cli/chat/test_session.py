@@ -159,6 +159,7 @@ def test_chat_at_the_wrong_path_says_so(server: ChatServer) -> None:
     assert result.stderr == f"There is no OpenAI API at {url}: should that end in /v1?\n"
 
 
+@pytest.mark.program
 def test_ctrl_c_stops_the_answer_and_not_the_chat(server: ChatServer) -> None:
     server.answers = [[{"content": "half"}, {"content": "never"}], [{"content": "whole"}]]
     server.hold.clear()
@@ -206,6 +207,7 @@ def say(terminal: Terminal, line: str, shown: str) -> None:
     terminal.read_until("> ")
 
 
+@pytest.mark.program
 def test_another_model_answers_and_another_system_message_is_sent(
     server: ChatServer, talk: Callable[..., Terminal]
 ) -> None:
@@ -225,6 +227,7 @@ def test_another_model_answers_and_another_system_message_is_sent(
     assert server.said(1)[0] == ("user", "Hi")
 
 
+@pytest.mark.program
 def test_a_picture_goes_with_what_is_said_next(
     server: ChatServer, talk: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -247,6 +250,7 @@ def test_a_picture_goes_with_what_is_said_next(
     assert (answered["content"], again["content"]) == ("A cat.", "Sure?")
 
 
+@pytest.mark.program
 def test_what_is_said_may_have_more_than_one_line_and_is_remembered(
     server: ChatServer, talk: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -269,6 +273,7 @@ def test_what_is_said_may_have_more_than_one_line_and_is_remembered(
     assert history.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.program
 def test_a_conversation_is_saved_and_no_file_is_written_over(
     talk: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -289,6 +294,7 @@ def test_a_conversation_is_saved_and_no_file_is_written_over(
     }
 
 
+@pytest.mark.program
 def test_a_terminal_is_shown_markdown(talk: Callable[..., Terminal]) -> None:
     terminal = talk("# Title\n\nSome *text*:\n\n```python\nx = 1\n\ny = 2\n```\n", term="xterm")
     terminal.type("Hi\n")

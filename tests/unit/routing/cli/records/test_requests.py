@@ -185,6 +185,7 @@ def test_who_gives_a_template_as_other_commands_take_it_is_told_how() -> None:
     assert "If it is a template: llama-compat requests --template mine.yaml" in said
 
 
+@pytest.mark.program
 def test_those_that_come_are_shown_until_ctrl_c(address: str) -> None:
     command = str(Path(sys.executable).with_name("llama-compat"))
     options = ("--json", "-n", "1", "--status", "200", "--storage", address)

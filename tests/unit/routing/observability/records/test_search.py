@@ -158,7 +158,7 @@ FOUND = {
 """By what is looked for: the numbers of those of `MESSAGES` that have it, from 1 on."""
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
 async def test_letters_are_alike_large_or_small_in_any_database(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

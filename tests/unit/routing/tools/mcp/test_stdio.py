@@ -48,6 +48,7 @@ def running(behaviour: str) -> list[Path]:
         ("counts", "more than 32,768 values"),
     ],
 )
+@pytest.mark.program
 async def test_one_that_says_too_much_is_ended_and_the_call_fails(
     behaviour: str, fault: str
 ) -> None:
