@@ -105,6 +105,11 @@ class Provider:
     """OpenAI's names of the sampling and other parameters that the vocabulary calls honour; those
     that every request has (model, messages, prompt, stream, n, ...) are not listed."""
 
+    def parameters_of(self, model: str) -> frozenset[str]:
+        """Those that it honours of requests for `model`, by its own name, as far as that is known
+        before it is asked."""
+        return self.parameters
+
     placeless: frozenset[str] = frozenset()
     """What its API has no place for in messages and tools (`llama_compat.fitting.placeless`)."""
 

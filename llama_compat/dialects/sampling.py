@@ -30,7 +30,9 @@ _OF_EVERY_CHAT = (
     "tools",
 )
 
-OF_CHATS_ALONE = frozenset({*_OF_EVERY_CHAT, "verbosity"} - {"max_completion_tokens"})
+OF_CHATS_ALONE = frozenset(
+    {*_OF_EVERY_CHAT, "chat_template_kwargs", "verbosity"} - {"max_completion_tokens"}
+)
 """OpenAI's names of what the vocabulary has for chats, and not for a prompt that is continued."""
 
 

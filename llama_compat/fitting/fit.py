@@ -39,6 +39,7 @@ SAMPLING = frozenset({"temperature", "top_p", "top_k"})
 WISHES = frozenset(
     {
         *SAMPLING,
+        "chat_template_kwargs",
         "frequency_penalty",
         "min_p",
         "presence_penalty",

@@ -211,6 +211,8 @@ class ChatCompletionRequest(Struct, frozen=True):
     `vendor_search`, which is its own. Of calls that waited for the user's word, `approved` names
     those that it has, by their ids. `max_hosted_calls` bounds how many are run, where the request
     says so.
+
+    `template_variables` are given to a chat template besides those that every template has.
     """
 
     model: str
@@ -242,6 +244,7 @@ class ChatCompletionRequest(Struct, frozen=True):
     vendor_search: WebSearchTool | None = None
     approved: tuple[str, ...] = ()
     max_hosted_calls: int | None = None
+    template_variables: Mapping[str, Any] | None = None
 
     @property
     def has_one_hosted_tool_alone(self) -> bool:

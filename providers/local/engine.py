@@ -51,9 +51,13 @@ class Tokenizer(Protocol):
         """The tokens of `text`; special tokens that it spells out are those tokens."""
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        own: Mapping[str, Any] | None = None,
     ) -> str:
-        """What the chat template writes, up to where the reply begins.
+        """What the chat template writes, up to where the reply begins; `own` are variables that
+        not every template has.
 
         Raises:
             TemplateBrokenOff: it took too much time or memory.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from msgspec import structs
 from pydantic import ValidationInfo
@@ -57,14 +57,12 @@ from providers.local.prompts.prompts import (
     refuse_media,
     text_prompt,
 )
+from providers.local.prompts.thinking import can_be_told, unread, untold
 from providers.local.replies.call_rules import CallRules, before_reply, call_rules
 from providers.local.replies.grammar import Grammars
 from providers.local.replies.reply import text_events
 from providers.local.replies.tool_replies import CallingParser, read_reply
 from providers.local.residency.hosting import HostingProvider
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
@@ -163,6 +161,8 @@ class LocalProvider(
             "return_token_ids",
             "echo",
             "best_of",
+            "reasoning_effort",
+            "chat_template_kwargs",
             *_TOOL_PARAMETERS,
         }
     )
@@ -186,9 +186,23 @@ class LocalProvider(
     def unsupported_values(
         self, request: ChatCompletionRequest | CompletionRequest
     ) -> Mapping[str, str]:
-        """Tools need a model whose way of writing calls is known."""
+        """Tools need a model whose way of writing calls is known, and thinking one whose chat
+        template can be told of it."""
         engine = self._generating(request.model)
-        if engine is None or engine.model.tool_format is not None:
+        if engine is None:
+            return {}
+        return self._untaken_tools(engine.model) | _untold(request, engine.model)
+
+    def parameters_of(self, model: str) -> frozenset[str]:
+        """Without how hard to think, unless the model is there and can be told."""
+        engine = self._generating(model)
+        template = None if engine is None else engine.model.tokenizer.chat_template
+        if template is not None and can_be_told(template):
+            return self.parameters
+        return self.parameters - {"reasoning_effort"}
+
+    def _untaken_tools(self, model: LocalModel) -> dict[str, str]:
+        if model.tool_format is not None:
             return {}
         if self.config.tool_format == "none":
             why = "its 'tool_format' is 'none'"
@@ -394,6 +408,22 @@ class LocalProvider(
         run = asyncio.get_running_loop().run_in_executor
         prepared = request.prepared or Once()
         return await prepared.get(lambda: run(thread, make, model, request, *args))
+
+
+def _untold(
+    request: ChatCompletionRequest | CompletionRequest, model: LocalModel
+) -> dict[str, str]:
+    """What of a request the model's chat template can't be told, and why."""
+    template = model.tokenizer.chat_template
+    if template is None or not isinstance(request, ChatCompletionRequest):
+        return {}
+    whys: dict[str, str] = {}
+    given, effort = request.template_variables, request.reasoning_effort
+    if effort is not None and (why := untold(effort, template)) is not None:
+        whys["reasoning_effort"] = why
+    if given is not None and unread(given, template):
+        whys["chat_template_kwargs"] = "the model's chat template reads none of these"
+    return whys
 
 
 def _marked(mark: Mark, model: LocalModel, prompt_ids: Sequence[int]) -> Marks:

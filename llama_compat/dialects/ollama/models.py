@@ -97,7 +97,7 @@ def render_show(model: ModelInfo, parameters: Collection[str]) -> dict[str, Any]
 
     Args:
         model: which one.
-        parameters: OpenAI's names of what its provider honours.
+        parameters: OpenAI's names of what its provider honours of requests for it.
     """
     family = model.owned_by
     info: dict[str, Any] = {"general.architecture": family, "general.basename": model.id}

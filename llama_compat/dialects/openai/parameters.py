@@ -150,9 +150,13 @@ def _stream_options(name: str, value: Any) -> None:
 _TOKEN_ID_DIGITS = len(str(MAX_INT32))
 
 
-def _logit_bias(name: str, value: Any) -> None:
+def _object(name: str, value: Any) -> None:
     if type(value) is not dict:
         raise _wrong_type(name, "an object", value)
+
+
+def _logit_bias(name: str, value: Any) -> None:
+    _object(name, value)
     for token, bias in value.items():
         # Its length first: Python refuses to make a number of thousands of digits.
         digits = token.isascii() and token.isdigit() and len(token) <= _TOKEN_ID_DIGITS
@@ -196,7 +200,11 @@ CHECKS: dict[str, Check] = {
     "structured_outputs": _structured_outputs,
     **{f"guided_{member}": check for member, (_, check) in GUIDES.items()},
 }
-CHAT_CHECKS: dict[str, Check] = {**CHECKS, "logprobs": _boolean}
+CHAT_CHECKS: dict[str, Check] = {
+    **CHECKS,
+    "logprobs": _boolean,
+    "chat_template_kwargs": _object,
+}
 COMPLETION_CHECKS: dict[str, Check] = {
     **CHECKS,
     # With `echo` a caller may want no more than the prompt's own log probabilities.
@@ -317,6 +325,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "priority": (0,),
+    "chat_template_kwargs": ({},),
 }
 """Values that ask for what happens anyway."""
 

@@ -122,7 +122,10 @@ class GGUFTokenizer:
         return encode(text, add_special=add_special_tokens) if found is None else found
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        own: Mapping[str, Any] | None = None,
     ) -> str:
         """See `providers.local.engine.Tokenizer`."""
         assert self._renderer is not None
@@ -130,7 +133,7 @@ class GGUFTokenizer:
         special = self._model.chat_tokens
         if self._senses is not None:
             messages = [self._with_marks(each) for each in messages]
-        return self._renderer.render(self.chat_template, variables(messages, tools, special))
+        return self._renderer.render(self.chat_template, variables(messages, tools, special, own))
 
     def _with_marks(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message with marks for its media in its text, as llama.cpp has it: what stands

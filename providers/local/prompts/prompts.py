@@ -43,6 +43,7 @@ from providers.local.media.medium import Kind, MediumFile, SentKind
 from providers.local.media.placing import Layout, PlacedMedium, SensedFiles, expanded, placed
 from providers.local.prompts.control_tokens import Marker, encode_pieces
 from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
+from providers.local.prompts.thinking import RESERVED, variables_for
 from providers.local.replies.call_rules import CallRules, call_openings
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def chat_prompt(
         messages = _with_short_ids(request.messages, model.tool_format)
         offered = request.tools if rules.tools else ()
         template_tools = [render_tool(tool) for tool in offered] or None
-    pieces = marker.pieces(_rendered(model, messages, template_tools))
+    own = _own_variables(model, request)
+    pieces = marker.pieces(_rendered(model, messages, template_tools, own))
     text = "".join(pieces)
     openings = call_openings(model.tool_format, rules, text) if model.tool_format else {}
     check_length(len(text), request, model, "messages")
@@ -130,10 +132,11 @@ def _rendered(
     model: LocalModel,
     messages: Sequence[Message],
     tools: Sequence[dict[str, Any]] | None,
+    own: Mapping[str, Any],
 ) -> str:
     try:
         rendered = render_messages(messages, in_parts=wants_parts(model.tokenizer))
-        return model.tokenizer.render_chat(rendered, tools)
+        return model.tokenizer.render_chat(rendered, tools, own)
     except TemplateBrokenOff as error:
         said = f"The chat template of the model '{model.name}' had to be broken off: {error}."
         log.warning("%s", said)
@@ -153,6 +156,23 @@ def _rendered(
             param="messages",
             code="invalid_value",
         ).about(model.name) from error
+
+
+def _own_variables(model: LocalModel, request: ChatCompletionRequest) -> dict[str, Any]:
+    """What only some templates read: how hard to think, and what the client gives its own.
+
+    Raises:
+        APIError: 400; the client gives one that has its value from the request.
+    """
+    given = request.template_variables or {}
+    for name in given:
+        if name in RESERVED or name.endswith("_token"):
+            raise invalid_parameter(
+                f"chat_template_kwargs.{name}",
+                f"'{name}' is given to chat templates by the server itself; leave it out.",
+            )
+    told = variables_for(request.reasoning_effort, model.tokenizer.chat_template or "")
+    return {**told, **given}
 
 
 # Media --------------------------------------------------------------------------------------------
@@ -269,6 +289,7 @@ def _marked(request: ChatCompletionRequest, marker: Marker) -> ChatCompletionReq
         request,
         messages=tuple(map(marker.message, request.messages)),
         tools=tuple(_marked_tool(tool, marker) for tool in request.tools),
+        template_variables=marker.value(request.template_variables),
         tool_choice=choice,
     )
 

@@ -55,13 +55,16 @@ class HubTokenizer:
         return tuple(made.ids)
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        own: Mapping[str, Any] | None = None,
     ) -> str:
         """See `providers.local.engine.Tokenizer`."""
         assert self._renderer is not None
         source = self._tokenizer.get_chat_template(tools=tools)
         special = self._tokenizer.special_tokens_map
-        return self._renderer.render(source, variables(messages, tools, special))
+        return self._renderer.render(source, variables(messages, tools, special, own))
 
     def close(self) -> None:
         """Break off what is being rendered."""

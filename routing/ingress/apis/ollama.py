@@ -100,7 +100,8 @@ async def show(request: Request) -> Response:
     principal, others = request.scope["principal"], models.other_names(model)
     route = await runtime.models.seen(model, principal, others)
     info = runtime.models.describe(model, route)
-    return JSONResponse(models.render_show(info, route.provider.parameters))
+    parameters = route.provider.parameters_of(route.target.model)
+    return JSONResponse(models.render_show(info, parameters))
 
 
 async def managed() -> Response:

@@ -81,6 +81,7 @@ def parse_request(body: Mapping[str, Any], model: str) -> ChatCall:
         logprobs=(body.get("top_logprobs") or 0) if wanted else None,
         stream=bool(body.get("stream")),
         return_token_ids=bool(body.get("return_token_ids")),
+        template_variables=body.get("chat_template_kwargs") or None,
         service_tier=parse_service_tier(body),
         user=optional_text_in(body, "user") or None,
         safety_identifier=optional_text_in(body, "safety_identifier") or None,

@@ -44,13 +44,16 @@ def variables(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     special_tokens: Mapping[str, str],
+    own: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What chat templates are given, up to where the reply begins."""
+    """What chat templates are given, up to where the reply begins; `own` is what not every template
+    has."""
     return {
+        "documents": None,
+        **(own or {}),
         **special_tokens,
         "messages": messages,
         "tools": tools,
-        "documents": None,
         "add_generation_prompt": True,
     }
 

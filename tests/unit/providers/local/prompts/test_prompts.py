@@ -41,9 +41,9 @@ class Templated:
         self._renderer = TemplateRenderer()
         self.rendered = 0
 
-    def render_chat(self, messages: Any, tools: Any) -> str:
+    def render_chat(self, messages: Any, tools: Any, own: Any = None) -> str:
         self.rendered += 1
-        return self._renderer.render(self._template, variables(messages, tools, {}))
+        return self._renderer.render(self._template, variables(messages, tools, {}, own))
 
     def close(self) -> None:
         self._renderer.close()
@@ -167,7 +167,7 @@ def test_media_are_left_to_a_model_that_takes_them() -> None:
 @pytest.mark.parametrize("tokenizer", ["{{ raise_exception('no') }}"], indirect=True)
 def test_what_a_template_refuses_is_left_to_another_s(tokenizer: Templated) -> None:
     with pytest.raises(UnsupportedHere, match="can't render these messages: no") as refused:
-        _rendered(alone(tokenizer), [UserMessage("Hi")], None)
+        _rendered(alone(tokenizer), [UserMessage("Hi")], None, {})
     assert (refused.value.status, refused.value.param) == (400, "messages")
 
 

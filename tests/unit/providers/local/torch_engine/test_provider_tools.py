@@ -348,9 +348,9 @@ async def test_choices_share_their_prompt(tmp_path: Path, monkeypatch: pytest.Mo
         rendered = []
         render = engine.model.tokenizer.render_chat
 
-        def counted(messages: Any, tools: Any) -> str:
+        def counted(messages: Any, *more: Any) -> str:
             rendered.append(messages)
-            return render(messages, tools)
+            return render(messages, *more)
 
         monkeypatch.setattr(engine.model.tokenizer, "render_chat", counted)
         messages = [{"role": "user", "content": "How is the weather in Paris today? " * 4}]
