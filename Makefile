@@ -8,12 +8,12 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # How many processes run the tests side by side; 1 is none but pytest itself. Without it `make check`,
 # which computes all the time, has one a core, and `make test`, which waits for servers half of the
-# time, three: eight at most, as each may hold models.
+# time, two: eight at most, as each may hold models.
 PYTEST_WORKERS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 side_by_side = $(filter-out 1,$(or $(PYTEST_WORKERS),$(shell echo $$(( $(1) < 8 ? $(1) : 8 )))))
 CHECK_WORKERS = $(call side_by_side,$(CORES))
-TEST_WORKERS = $(call side_by_side,$(CORES) * 3)
+TEST_WORKERS = $(call side_by_side,$(CORES) * 2)
 # mypy reads what it has not read yet by so many processes.
 export MYPY_NUM_WORKERS ?= $(CORES)
 # The one server that `make conformance-page` asks; all of them without it.
