@@ -74,15 +74,20 @@ serve: $(VENV)/.has-$(SERVED)
 	esac
 	@exec $(BIN)/llama-compat run '$(TEMPLATE)' $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)')
 
-# What a change is held against while it is made; `make test` holds it against everything.
+# What a change is held against while it is made; `make test` holds it against everything. The code is
+# looked at while one core imports the tests, which the others would only wait for.
 check: $(VENV)/.has-dev
-	@failed=; \
+	@failed=; said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	step() { echo "== $$*"; "$$@" || failed="$$failed '$$*'"; }; \
-	step $(BIN)/ruff format --check; \
-	step $(BIN)/ruff check; \
-	step $(BIN)/mypy; \
-	if [ -n "$$failed" ]; then echo "== failed so far:$$failed"; fi; \
+	{ \
+	  step $(BIN)/ruff format --check; \
+	  step $(BIN)/ruff check; \
+	  step $(BIN)/mypy; \
+	  [ -z "$$failed" ]; \
+	} > "$$said" 2>&1 & \
 	step $(BIN)/python -m pytest tests/unit --light -q $(if $(CHECK_WORKERS),-n $(CHECK_WORKERS)) $(PYTEST_ARGS); \
+	wait $$! || failed="$$failed look"; \
+	cat "$$said"; \
 	[ -z "$$failed" ]
 
 # Tests of one module share what it starts, so they stay together where several processes run. Their
