@@ -2,7 +2,8 @@
 
 Anthropic refuses all of a request for one of them: "tools.14.custom.input_schema.properties:
 Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'" (anthropics/claude-code#79418,
-2026-11-28), and there are MCP servers that have `$top` and `filter[name]`, which other APIs take.
+twilio-labs/mcp#56; 2026-11-28), and there are MCP servers that have `$top` and `filter[name]`,
+which other APIs take.
 """
 
 from __future__ import annotations

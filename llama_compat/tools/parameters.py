@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 _INNER = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 
 CHOICES = ("anyOf", "oneOf", "allOf")
+_LISTED = (*CHOICES, "prefixItems")
 
 
 def object_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -71,7 +71,9 @@ def has_choices(parameters: Mapping[str, Any] | None) -> bool:
 
 
 MAX_PARTS = 1000
-"""What is beyond in schemas that refer to each other is left out of what they are joined to."""
+MAX_REFERENCES = 100
+"""What is beyond in schemas that refer to each other, and how many lead to one another, is left out
+of what they are joined to."""
 
 
 def without_choices(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,13 +96,10 @@ class _Joiner:
     def joined(self, schema: Mapping[str, Any], references: tuple[str, ...]) -> dict[str, Any]:
         """`schema` as one object; `references` are those that led to it."""
         self._parts += 1
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in references:
-            found = _defined(self._root, reference)
-            return self.joined(found, (*references, reference))
-        told = {name: value for name, value in schema.items() if name not in CHOICES}
+        gone = (*CHOICES, "required")
+        told = {name: value for name, value in schema.items() if name not in gone}
         properties: dict[str, Any] = dict(_object(told.get("properties")))
-        required = dict.fromkeys(_texts(told.get("required")))
+        required = dict.fromkeys(_texts(schema.get("required")))
         for name in CHOICES:
             parts = self._each(schema.get(name), references)
             for part in parts:
@@ -116,8 +115,20 @@ class _Joiner:
         parts = []
         for each in listed if isinstance(listed, list) else ():
             if isinstance(each, dict) and self._parts < MAX_PARTS:
-                parts.append(self.joined(each, references))
+                parts.append(self.joined(*self._meant(each, references)))
         return parts
+
+    def _meant(
+        self, schema: Mapping[str, Any], references: tuple[str, ...]
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """What a schema names, if it names another one, and what led there; nothing where names go
+        in circles, or on and on."""
+        while isinstance(reference := schema.get("$ref"), str):
+            if reference in references or len(references) == MAX_REFERENCES:
+                return {}, references
+            references = (*references, reference)
+            schema = _defined(self._root, reference)
+        return schema, references
 
 
 def _defined(root: Mapping[str, Any], reference: str) -> Mapping[str, Any]:

@@ -127,6 +127,14 @@ def test_schemas_that_refer_to_each_other_again_and_again_are_joined_in_time() -
     assert joined["properties"] == A["properties"]
 
 
+def test_schemas_that_lead_to_one_another_on_and_on_are_left_out() -> None:
+    defined = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}]} for n in range(3000)}
+    straight = {f"s{n}": {"$ref": f"#/$defs/s{n + 1}"} for n in range(3000)}
+    ends = [{"$ref": "#/$defs/d0"}, {"$ref": "#/$defs/s0"}]
+    joined = without_choices({"anyOf": [A, *ends], "$defs": defined | straight})
+    assert joined["properties"] == A["properties"]
+
+
 @pytest.mark.parametrize("parameters", [None, {}, in_object(a={"anyOf": [TEXT, NUMBER]})])
 def test_choices_further_in_are_none(parameters: Any) -> None:
     assert not has_choices(parameters)
