@@ -86,7 +86,7 @@ check: $(VENV)/.has-dev
 	  [ -z "$$failed" ]; \
 	} > "$$said" 2>&1 & \
 	step $(BIN)/python -m pytest tests/unit --light -q $(if $(CHECK_WORKERS),-n $(CHECK_WORKERS)) $(PYTEST_ARGS); \
-	wait $$! || failed="$$failed look"; \
+	wait $$! || failed="$$failed lint"; \
 	cat "$$said"; \
 	[ -z "$$failed" ]
 

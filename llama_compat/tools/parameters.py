@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from llama_compat.wire.json_pointer import steps_of
+
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _INNER = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
 
@@ -133,8 +135,8 @@ class _Joiner:
 
 def _defined(root: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     found: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        found = _object(found).get(step.replace("~1", "/").replace("~0", "~"))
+    for step in steps_of(reference):
+        found = _object(found).get(step)
     return _object(found)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llama_compat.errors import invalid_parameter
+from llama_compat.wire.json_pointer import steps_of
 from llama_compat.wire.malformed import UNREADABLE
 
 MAX_NODES = 5000
@@ -100,8 +101,8 @@ class _Renderer:
         if reference != "#" and not reference.startswith("#/"):
             raise _NotInSubsetError
         found: Any = self._root
-        for step in reference.split("/")[1:]:
-            found = found[step.replace("~1", "/").replace("~0", "~")]
+        for step in steps_of(reference):
+            found = found[step]
         if not isinstance(found, Mapping):
             raise _NotInSubsetError
         return found

@@ -42,8 +42,12 @@ from providers.local.media.limits import MediaLimits
 from providers.local.media.medium import Kind, MediumFile, SentKind
 from providers.local.media.placing import Layout, PlacedMedium, SensedFiles, expanded, placed
 from providers.local.prompts.control_tokens import Marker, encode_pieces
-from providers.local.prompts.templates.renderer import RendererClosed, TemplateBrokenOff
-from providers.local.prompts.thinking import RESERVED, variables_for
+from providers.local.prompts.templates.renderer import (
+    RESERVED,
+    RendererClosed,
+    TemplateBrokenOff,
+)
+from providers.local.prompts.thinking import variables_for
 from providers.local.replies.call_rules import CallRules, call_openings
 
 if TYPE_CHECKING:

@@ -72,10 +72,6 @@ def always_thinks(template: str) -> bool:
     return OPENING_TAG in template.rpartition("add_generation_prompt")[2]
 
 
-RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
-"""The variables that are a request's own members, and what they come to."""
-
-
 def unread(given: Mapping[str, Any], template: str) -> bool:
     """Whether a chat template reads none of the variables that a client has `given`."""
     return names_in(template).isdisjoint(given)

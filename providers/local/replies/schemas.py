@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from llama_compat.wire.json_pointer import step_to, steps_of
 from providers.local.replies.repetitions import (
     LONGEST,
     check_repetitions,
@@ -288,8 +289,7 @@ def resolved(schema: Any, root: Any, *, steps: int = 16) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return schema
         found = root
-        for step in reference[1:].split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
+        for step in steps_of(reference):
             found = found.get(step) if isinstance(found, dict) else None
         schema = found
     return schema
@@ -401,7 +401,7 @@ class _Closing:
         is_part = is_part and keyword in COMBINED
         if keyword in NAMED and isinstance(value, dict):
             return {
-                name: self.closed(part, f"{reference}/{_escaped(name)}")
+                name: self.closed(part, f"{reference}/{step_to(name)}")
                 for name, part in value.items()
             }
         if keyword in LISTED and isinstance(value, list):
@@ -461,8 +461,3 @@ def _stands_alone(schema: Mapping[str, Any]) -> bool:
 
 
 _OF_OBJECTS = ("$ref", "properties", "patternProperties", "required", *COMBINED)
-
-
-def _escaped(name: str) -> str:
-    """A step of a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")

@@ -40,6 +40,10 @@ class RendererClosed(Exception):
     """Its model is being stopped."""
 
 
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
+"""The `variables` that are a request's own members, and what they come to."""
+
+
 def variables(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
